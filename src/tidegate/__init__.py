@@ -1,0 +1,84 @@
+"""Tidegate: event-time pipelines on Apache Spark that never silently lose an event."""
+
+from tidegate.aggregates import (
+    Aggregate,
+    approx_distinct,
+    avg,
+    collect,
+    count,
+    custom,
+    first,
+    last,
+    max,  # noqa: A004
+    min,  # noqa: A004
+    quantile,
+    stddev,
+    sum,  # noqa: A004
+    top_k,
+)
+from tidegate.app import App
+from tidegate.contracts import Contract
+from tidegate.errors import TidegateError
+from tidegate.sinks.memory import Console, Memory
+from tidegate.sinks.parquet_log import ParquetLog
+from tidegate.sinks.sqlite import SQLite
+from tidegate.sources.files import Files
+from tidegate.stream import Stream
+from tidegate.triggers import (
+    AfterWatermark,
+    AllOf,
+    AnyOf,
+    Count,
+    Default,
+    Each,
+    EveryEventTime,
+    EveryProcessingTime,
+    FinalOnly,
+)
+from tidegate.watermarks import Manual, Watermark
+from tidegate.windows import Calendar, Global, Hopping, Rolling, Session, Tumbling
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AfterWatermark",
+    "Aggregate",
+    "AllOf",
+    "AnyOf",
+    "App",
+    "Calendar",
+    "Console",
+    "Contract",
+    "Count",
+    "Default",
+    "Each",
+    "EveryEventTime",
+    "EveryProcessingTime",
+    "Files",
+    "FinalOnly",
+    "Global",
+    "Hopping",
+    "Manual",
+    "Memory",
+    "ParquetLog",
+    "Rolling",
+    "SQLite",
+    "Session",
+    "Stream",
+    "TidegateError",
+    "Tumbling",
+    "Watermark",
+    "approx_distinct",
+    "avg",
+    "collect",
+    "count",
+    "custom",
+    "first",
+    "last",
+    "max",
+    "min",
+    "quantile",
+    "stddev",
+    "sum",
+    "top_k",
+]

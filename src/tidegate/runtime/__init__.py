@@ -1,0 +1,1 @@
+"""The runtime: one batch, who calls it, and what it leaves behind."""

@@ -1,0 +1,151 @@
+"""The ledger: where every event that was read ended up, with both sides counted independently.
+
+One side is counted where the events come in (by the query's own metrics), the other where they ended
+(rows of the staged files: folded counts, dead letters). Three lines must balance for every batch:
+
+- per source:    ``read = passed + duplicates + dead letters``
+- per path:      ``passed = filtered + in`` (with a flat_map: ``passed = filtered + unnested``,
+  ``elements = dropped + in``)
+- per operator:  ``in = accepted + late``
+
+If one does not, the batch fails loudly and nothing is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tidegate.errors import BalanceError
+
+
+@dataclass
+class SourceLine:
+    """What became of a source's events."""
+
+    read: int = 0
+    passed: int = 0
+    duplicates: int = 0
+    dead: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class PathLine:
+    """What became of the passed events on their way to an operator."""
+
+    passed: int = 0
+    filtered: int = 0
+    unnested: int = 0
+    elements: int = 0
+    dropped: int = 0
+    arrived: int = 0
+    has_flat_map: bool = False
+
+
+@dataclass
+class OperatorLine:
+    """What an operator did with what reached it."""
+
+    arrived: int = 0
+    accepted: int = 0
+    late: int = 0
+    partially_late: int = 0
+    panes: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Ledger:
+    """The lines of one batch, or of all batches so far."""
+
+    sources: dict[str, SourceLine] = field(default_factory=dict)
+    paths: dict[str, PathLine] = field(default_factory=dict)
+    operators: dict[str, OperatorLine] = field(default_factory=dict)
+
+    def differences(self) -> list[str]:
+        """The lines that do not balance, in words; empty when every event is accounted for."""
+        found = []
+        for name, line in self.sources.items():
+            right = line.passed + line.duplicates + sum(line.dead.values())
+            if line.read != right:
+                found.append(
+                    f"source {name}: read {line.read} but passed {line.passed} + duplicates {line.duplicates}"
+                    f" + dead letters {sum(line.dead.values())} = {right}"
+                )
+        for name, path in self.paths.items():
+            if path.has_flat_map:
+                if path.passed != path.filtered + path.unnested:
+                    found.append(
+                        f"path to {name}: passed {path.passed} but filtered {path.filtered} + unnested {path.unnested}"
+                    )
+                if path.elements != path.dropped + path.arrived:
+                    found.append(
+                        f"path to {name}: elements {path.elements} but dropped {path.dropped} + in {path.arrived}"
+                    )
+            elif path.passed != path.filtered + path.arrived:
+                found.append(f"path to {name}: passed {path.passed} but filtered {path.filtered} + in {path.arrived}")
+        for name, operator in self.operators.items():
+            if operator.arrived != operator.accepted + operator.late:
+                found.append(
+                    f"operator {name}: in {operator.arrived} but accepted {operator.accepted} + late {operator.late}"
+                )
+        return found
+
+    def unaccounted(self) -> int:
+        """How many events the lines cannot explain; 0 when it balances."""
+        total = 0
+        for line in self.sources.values():
+            total += abs(line.read - line.passed - line.duplicates - sum(line.dead.values()))
+        for path in self.paths.values():
+            if path.has_flat_map:
+                total += abs(path.passed - path.filtered - path.unnested)
+                total += abs(path.elements - path.dropped - path.arrived)
+            else:
+                total += abs(path.passed - path.filtered - path.arrived)
+        for operator in self.operators.values():
+            total += abs(operator.arrived - operator.accepted - operator.late)
+        return total
+
+    def balance(self) -> None:
+        """Raise BalanceError unless every line balances."""
+        differences = self.differences()
+        if differences:
+            raise BalanceError(
+                "the ledger of this batch does not balance; nothing was decided:\n  " + "\n  ".join(differences),
+                hint="a transform() must keep `_tg` and each row at most once; otherwise this is a bug in Tidegate",
+            )
+
+    def plus(self, other: Ledger) -> Ledger:
+        """The sum of two ledgers, line by line."""
+        return Ledger.from_json(_add(self.to_json(), other.to_json()))
+
+    def dead_letters(self) -> dict[str, int]:
+        """Dead letters by reason, over all sources and operators; LATE is the operators' word."""
+        reasons: dict[str, int] = {}
+        for line in self.sources.values():
+            for reason, number in line.dead.items():
+                reasons[reason] = reasons.get(reason, 0) + number
+        late = sum(operator.late for operator in self.operators.values())
+        return reasons | ({"LATE": late} if late else {})
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Ledger:
+        return Ledger(
+            sources={name: SourceLine(**line) for name, line in data["sources"].items()},
+            paths={name: PathLine(**line) for name, line in data["paths"].items()},
+            operators={name: OperatorLine(**line) for name, line in data["operators"].items()},
+        )
+
+
+def _add(left: Any, right: Any) -> Any:
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left or right
+    if isinstance(left, dict):
+        return {
+            name: _add(left[name], right[name]) if name in left and name in right else left.get(name, right.get(name))
+            for name in {**left, **right}
+        }
+    return left + right

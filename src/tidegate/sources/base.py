@@ -1,0 +1,49 @@
+"""What a source is to the engine: raw rows, each with an envelope that says where it came from.
+
+A source turns its system's rows into five columns, the same in streaming and in batch:
+
+- ``_partition`` (string): what the watermark is kept by;
+- ``_origin`` (string): the file, or topic and partition, that holds the record;
+- ``_position`` (bigint): its place there; unique within a batch, and in order within an origin;
+- ``_arrival`` (bigint, µs): the broker's or file's timestamp;
+- ``_raw`` (binary): the record byte for byte, or NULL when the system hands out typed columns (Parquet),
+  which then follow in a struct ``_record``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.contracts import Contract
+
+
+class Source(Protocol):
+    """What a user declares: a frozen value that can be described, checked and read."""
+
+    @property
+    def encoding(self) -> str:
+        """How `_raw` is written: json, csv, or record (typed columns)."""
+        ...
+
+    def describe(self) -> str:
+        """One line for `explain`, without secrets."""
+        ...
+
+    def problems(self, contract: Contract) -> list[str]:
+        """What `check` can find wrong without Spark."""
+        ...
+
+    def ready(self) -> None:
+        """Raise SourceError when it cannot be read now: a missing folder, a server that is down."""
+        ...
+
+    def stream(self, spark: SparkSession, contract: Contract, max_batch: int | None) -> DataFrame:
+        """The endless form, bounded per micro-batch."""
+        ...
+
+    def batch(self, spark: SparkSession, contract: Contract, files: list[str] | None = None) -> DataFrame:
+        """Everything that is there now, or only the given files."""
+        ...

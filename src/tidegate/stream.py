@@ -1,0 +1,241 @@
+"""The declaration of a dataflow: streams, keys, windows, results – a graph of plain values.
+
+Nothing here runs. Each verb returns a new immutable value that knows what came before it; `App` collects
+the named nodes. Expressions are SQL strings, for they can be declared and shown without a Spark session.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tidegate.aggregates import Aggregate
+from tidegate.contracts import Contract
+from tidegate.errors import PipelineError
+from tidegate.sources.base import Source
+from tidegate.time import Duration, micros
+from tidegate.triggers import ACCUMULATIONS, Accumulation, Default, OnTime, Trigger
+from tidegate.watermarks import WatermarkStrategy
+from tidegate.windows import Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tidegate.app import App
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+def check_name(name: str, what: str) -> str:
+    """Names are the identity of state: required, and safe as a folder and a column."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise PipelineError(
+            f"{what} name {name!r} is not usable", hint="letters, digits and underscores, beginning with a letter"
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class SourceNode:
+    """A named source with its contract, its clock and its watermark."""
+
+    name: str
+    connector: Source
+    contract: Contract
+    event_time: str
+    event_id: str | None
+    watermark: WatermarkStrategy
+    keep_duplicates: bool
+    keep_partially_late: bool
+
+
+@dataclass(frozen=True)
+class Where:
+    """Keep what meets the condition; what does not is counted as filtered."""
+
+    condition: str
+
+    def __str__(self) -> str:
+        return f"where {self.condition}"
+
+
+@dataclass(frozen=True)
+class Select:
+    """Other columns instead of the present ones: (name, SQL) pairs."""
+
+    columns: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return "select " + ", ".join(sql if name == sql else f"{sql} AS {name}" for name, sql in self.columns)
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Any stateless PySpark on the rows; the envelope must survive, each position at most once."""
+
+    function: Callable[[DataFrame], DataFrame]
+
+    def __str__(self) -> str:
+        return f"transform {getattr(self.function, '__name__', 'function')}"
+
+
+@dataclass(frozen=True)
+class FlatMap:
+    """One row per element of an array; the elements are numbered, and counted in and out."""
+
+    name: str
+    array: str
+
+    def __str__(self) -> str:
+        return f"flat_map {self.array} AS {self.name}"
+
+
+Step = Where | Select | Transform | FlatMap
+
+
+@dataclass(frozen=True)
+class WindowNode:
+    """A named windowed aggregation: the operator that holds state."""
+
+    name: str
+    source: SourceNode
+    steps: tuple[Step, ...]
+    keys: tuple[tuple[str, str], ...]
+    window: Window
+    aggregates: tuple[tuple[str, Aggregate], ...]
+    trigger: Trigger
+    accumulation: Accumulation
+    allowed_lateness: int
+    on_time: OnTime
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.keys)
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.aggregates)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The events of a source on their way; verbs add steps."""
+
+    app: App
+    source: SourceNode
+    steps: tuple[Step, ...] = ()
+
+    def where(self, condition: str) -> Stream:
+        """Keep the events for which the SQL `condition` is true; the others are counted as filtered."""
+        if not condition.strip():
+            raise PipelineError("where() needs a condition", hint="where(\"status = 'captured'\")")
+        return self._then(Where(condition))
+
+    def select(self, *columns: str, **named: str) -> Stream:
+        """Go on with these columns: names, or `name="SQL expression"`."""
+        pairs = tuple((column, f"`{column}`") for column in columns) + tuple(named.items())
+        if not pairs:
+            raise PipelineError("select() needs at least one column")
+        for name, _ in pairs:
+            check_name(name, "column")
+        return self._then(Select(pairs))
+
+    def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
+        """Apply any stateless PySpark; keep the column `_tg`, which identifies the event."""
+        return self._then(Transform(function))
+
+    def flat_map(self, **array: str) -> Stream:
+        """One row per element of a SQL array: ``flat_map(item="items")`` adds the column `item`."""
+        if len(array) != 1:
+            raise PipelineError("flat_map() takes exactly one name=array", hint='flat_map(item="items")')
+        ((name, sql),) = array.items()
+        return self._then(FlatMap(check_name(name, "column"), sql))
+
+    def key_by(self, *columns: str, **named: str) -> KeyedStream:
+        """Group by these columns: names, or `name="SQL expression"`."""
+        pairs = tuple((column, f"`{column}`") for column in columns) + tuple(named.items())
+        if not pairs:
+            raise PipelineError("key_by() needs at least one column", hint='key_by("merchant_id")')
+        for name, _ in pairs:
+            check_name(name, "key")
+        return KeyedStream(self, pairs)
+
+    def _then(self, step: Step) -> Stream:
+        return replace(self, steps=(*self.steps, step))
+
+
+@dataclass(frozen=True)
+class KeyedStream:
+    """A stream whose events belong to keys."""
+
+    stream: Stream
+    keys: tuple[tuple[str, str], ...]
+
+    def window(
+        self,
+        name: str,
+        window: Window,
+        *,
+        allowed_lateness: Duration = "0s",
+        trigger: Trigger | None = None,
+        accumulation: Accumulation = "accumulating",
+        on_time: OnTime = "always",
+    ) -> WindowedStream:
+        """Cut each key's events into windows. `name` is the identity of the operator's state."""
+        if accumulation not in ACCUMULATIONS:
+            raise PipelineError(f"accumulation {accumulation!r} is unknown", hint=f"one of {', '.join(ACCUMULATIONS)}")
+        lateness = micros(allowed_lateness, what="allowed_lateness")
+        return WindowedStream(
+            self, check_name(name, "operator"), window, lateness, trigger or Default(), accumulation, on_time
+        )
+
+
+@dataclass(frozen=True)
+class WindowedStream:
+    """A keyed stream with windows; say what to compute."""
+
+    keyed: KeyedStream
+    name: str
+    window: Window
+    allowed_lateness: int
+    trigger: Trigger
+    accumulation: Accumulation
+    on_time: OnTime
+
+    def aggregate(self, **aggregates: Aggregate) -> Result:
+        """Compute these values per key and window: ``aggregate(orders=tg.count(), revenue=tg.sum("amount"))``."""
+        if not aggregates:
+            raise PipelineError(f"operator {self.name!r}: aggregate() needs at least one value")
+        taken = {name for name, _ in self.keyed.keys}
+        for alias, aggregate in aggregates.items():
+            check_name(alias, "value")
+            if alias in taken:
+                raise PipelineError(f"operator {self.name!r}: {alias!r} is both a key and a value")
+            if not isinstance(aggregate, Aggregate):
+                raise PipelineError(
+                    f"operator {self.name!r}: {alias}={aggregate!r} is not an aggregate",
+                    hint='use tg.count(), tg.sum("amount"), … or tg.custom(…)',
+                )
+        stream = self.keyed.stream
+        node = WindowNode(
+            name=self.name,
+            source=stream.source,
+            steps=stream.steps,
+            keys=self.keyed.keys,
+            window=self.window,
+            aggregates=tuple(aggregates.items()),
+            trigger=self.trigger,
+            accumulation=self.accumulation,
+            allowed_lateness=self.allowed_lateness,
+            on_time=self.on_time,
+        )
+        return stream.app.register(node)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The panes of an operator; give it to `app.sink`."""
+
+    node: WindowNode
