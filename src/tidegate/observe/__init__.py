@@ -1,0 +1,1 @@
+"""Seeing what a pipeline does: metrics, alerts, the lateness profile and its pictures."""
