@@ -1,0 +1,99 @@
+"""The watermark, partition by partition: how far event time has come.
+
+Per source partition ``w_p = max(event time seen in p) − delay``. The watermark is the minimum over
+the partitions that are live. A partition is idle when it has brought nothing for `idle_after` of
+processing time while it had nothing to bring. With no live partition the watermark holds – an outage
+of all producers must not make everything late – unless `idle_flush` sends it to the furthest
+partition. It never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from tidegate.errors import PipelineError
+from tidegate.model.values import BEGINNING, INFINITY, Event
+from tidegate.watermarks import Manual, WatermarkStrategy
+
+
+@dataclass
+class Partition:
+    """A partition that counts: its newest event (if it has shown one), and when it last showed life."""
+
+    newest: int | None
+    last_arrival: int
+
+
+class WatermarkTracker:
+    """Follows one source. The caller observes a batch, then asks where the watermark is now."""
+
+    def __init__(self, strategy: WatermarkStrategy) -> None:
+        self.strategy = strategy
+        self.value = BEGINNING
+        self.partitions: dict[int, Partition] = {}
+
+    def is_future(self, event: Event, clock: int) -> bool:
+        """Whether the event is further ahead of its arrival than `max_future` lets it be.
+
+        The arrival is never believed later than the clock: a device set to next year must not
+        vouch for itself.
+        """
+        if isinstance(self.strategy, Manual) or self.strategy.max_future is None:
+            return False
+        arrival = clock if event.arrival is None else min(event.arrival, clock)
+        return event.time > arrival + self.strategy.max_future
+
+    def observe(self, events: Iterable[Event], clock: int, backlog: Collection[int] = ()) -> None:
+        """Take note of a batch, future events already left out.
+
+        Late events and duplicates count: they show that their partition lives. A partition with a
+        `backlog` (unread data that the source knows of) counts even before its first event, and the
+        time does not run towards its idleness.
+        """
+        for event in events:
+            partition = self.partitions.setdefault(event.partition, Partition(event.time, clock))
+            partition.newest = event.time if partition.newest is None else max(partition.newest, event.time)
+            partition.last_arrival = clock
+        for number in backlog:
+            self.partitions.setdefault(number, Partition(None, clock)).last_arrival = clock
+
+    def advance(self, clock: int) -> int:
+        """The watermark after a batch at `clock`."""
+        if not isinstance(self.strategy, Manual):
+            self.value = max(self.value, self._candidate(clock))
+        return self.value
+
+    def move_to(self, time: int) -> int:
+        """Move a manual watermark; it never goes back."""
+        if not isinstance(self.strategy, Manual):
+            raise PipelineError(f"the watermark ({self.strategy}) follows its events and cannot be moved by hand")
+        self.value = max(self.value, time)
+        return self.value
+
+    def end(self) -> None:
+        """The input has ended: nothing can be late any more."""
+        self.value = INFINITY
+
+    def resume(self, downtime: int) -> None:
+        """The pipeline was down for `downtime`: no partition could bring anything, so none grew idler."""
+        for partition in self.partitions.values():
+            partition.last_arrival += downtime
+
+    def _candidate(self, clock: int) -> int:
+        assert not isinstance(self.strategy, Manual)
+        idle_after = self.strategy.idle_after
+        live = [
+            partition
+            for partition in self.partitions.values()
+            if idle_after is None or clock - partition.last_arrival < idle_after
+        ]
+        if live:
+            return min(self._watermark_of(partition) for partition in live)
+        if self.strategy.idle_flush:
+            return max((self._watermark_of(partition) for partition in self.partitions.values()), default=BEGINNING)
+        return BEGINNING
+
+    def _watermark_of(self, partition: Partition) -> int:
+        assert not isinstance(self.strategy, Manual)
+        return BEGINNING if partition.newest is None else partition.newest - self.strategy.delay
