@@ -1,0 +1,124 @@
+"""Adapters: how the conformance suite talks to each kind of sink. To hold a new sink against it, add one to ADAPTERS.
+
+An adapter says how to declare the sink in a scratch folder, and how to look at what it holds: as a table of current
+results, as a change log, or both. Each test tells what both must show (`expect`), and looks at what the sink has.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from sink_cases import Row, target  # type: ignore[import-not-found]
+
+from tidegate.sinks.base import Delivery, Sink, SinkTarget
+from tidegate.sinks.memory import Memory
+from tidegate.sinks.parquet_log import ParquetLog, read_log
+from tidegate.sinks.sqlite import SQLite
+
+
+class Adapter:
+    """How the suite talks to one kind of sink."""
+
+    survives_a_crash = True
+    """False for a sink that promises nothing beyond the life of its process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def sink(self, name: str) -> Sink:
+        """Declare a sink; all sinks of one adapter share a database or folder."""
+        raise NotImplementedError
+
+    def table(self, name: str) -> list[Row] | None:
+        """The current results in any order, or None when the sink does not show them."""
+
+    def log(self, name: str) -> list[Row] | None:
+        """The change log in order with `sequence`, or None when the sink does not keep one."""
+
+    def stored(self, value: Any) -> Any:
+        """How the sink gives back a value that was put in."""
+        return value
+
+
+class SQLiteAdapter(Adapter):
+    def sink(self, name: str) -> Sink:
+        return SQLite(self.folder / "results.db", table=name)
+
+    def table(self, name: str) -> list[Row]:
+        with closing(sqlite3.connect(self.folder / "results.db")) as connection:
+            connection.row_factory = sqlite3.Row
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone():
+                return []
+            return [dict(row) for row in connection.execute(f'SELECT * FROM "{name}"')]
+
+    def stored(self, value: Any) -> Any:
+        if isinstance(value, datetime):
+            text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
+            return text + "Z" if value.tzinfo else text
+        if isinstance(value, date):
+            return value.isoformat()
+        if isinstance(value, list | dict):
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return format(value, "f") if isinstance(value, Decimal) else value
+
+
+class ParquetLogAdapter(Adapter):
+    def sink(self, name: str) -> Sink:
+        return ParquetLog(self.folder / "log")
+
+    def log(self, name: str) -> list[Row]:
+        rows: list[Row] = read_log(self.folder / "log", sink=name).to_pylist()
+        return rows
+
+
+class MemoryAdapter(Adapter):
+    survives_a_crash = False
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.sinks: dict[str, Memory] = {}
+
+    def sink(self, name: str) -> Sink:
+        return self.sinks.setdefault(name, Memory())
+
+    def table(self, name: str) -> list[Row]:
+        return self.sinks[name].rows()
+
+    def log(self, name: str) -> list[Row]:
+        return self.sinks[name].log()
+
+
+ADAPTERS: dict[str, type[Adapter]] = {
+    "sqlite": SQLiteAdapter,
+    "parquet_log": ParquetLogAdapter,
+    "memory": MemoryAdapter,
+}
+
+
+def target_in(adapter: Adapter, name: str = "out", **changes: Any) -> SinkTarget:
+    """A target of a checkpoint that only this test has: Memory outlives tests."""
+    unique: SinkTarget = target(name, checkpoint_id=str(adapter.folder), **changes)
+    return unique
+
+
+def deliver(adapter: Adapter, *deliveries: Delivery, name: str = "out", **changes: Any) -> list[int]:
+    with closing(adapter.sink(name).open(target_in(adapter, name, **changes))) as writer:
+        return [writer.deliver(delivery) for delivery in deliveries]
+
+
+def expect(adapter: Adapter, table: list[Row], log: list[tuple[int, Row]], name: str = "out") -> None:
+    """Hold the sink against the panes that a table of current results and a change log should show."""
+    stored_table = [{k: adapter.stored(v) for k, v in row.items() if k != "pane_change"} for row in table]
+    stored_log = [{"sequence": n} | {k: adapter.stored(v) for k, v in row.items()} for n, row in log]
+    found_table, found_log = adapter.table(name), adapter.log(name)
+    assert found_table is not None or found_log is not None
+    if found_table is not None:
+        assert sorted(found_table, key=repr) == sorted(stored_table, key=repr)
+    if found_log is not None:
+        assert found_log == stored_log
