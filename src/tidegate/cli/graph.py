@@ -1,0 +1,83 @@
+"""The dataflow graph of an app as boxes and arrows, from which all forms of `explain` are drawn.
+
+Four columns: sources, the path to an operator (its steps and keys), operators, sinks. A box has a name and a
+few lines that say what it does, in the words of the declaration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tidegate.app import App, SinkNode
+from tidegate.stream import Select, SourceNode, WindowNode
+from tidegate.time import show
+from tidegate.triggers import Default
+
+Column = Literal["source", "path", "operator", "sink"]
+COLUMNS: tuple[Column, ...] = ("source", "path", "operator", "sink")
+
+
+@dataclass(frozen=True)
+class Box:
+    """One node. `after` is the id of the box it gets its events from; there is exactly one, but for sources."""
+
+    id: str
+    column: Column
+    name: str
+    lines: tuple[str, ...]
+    after: str | None = None
+
+
+def graph(app: App) -> list[Box]:
+    """All boxes, each after the one it hangs on, those of one source together."""
+    boxes: list[Box] = []
+    for source in app.sources.values():
+        boxes.append(_source(source))
+        for operator in app.operators.values():
+            if operator.source.name != source.name:
+                continue
+            boxes += [_path(operator), _operator(operator)]
+            boxes += [_sink(sink) for sink in app.sinks.values() if sink.operator.name == operator.name]
+    return boxes
+
+
+def children(boxes: list[Box], parent: str | None) -> list[Box]:
+    return [box for box in boxes if box.after == parent]
+
+
+def _source(source: SourceNode) -> Box:
+    lines = [source.connector.describe(), f"event time {source.event_time}"]
+    lines += [f"event id {source.event_id}"] if source.event_id else []
+    lines += [f"watermark: {source.watermark}"]
+    required = ", ".join(source.contract.required)
+    lines += [f"{len(source.contract.fields)} fields" + (f", required: {required}" if required else "")]
+    lines += [f"expect {name}" for name, _ in source.contract.expectations]
+    return Box(f"source.{source.name}", "source", source.name, tuple(lines))
+
+
+def _path(operator: WindowNode) -> Box:
+    lines = tuple(
+        f"select {_named(step.columns)}" if isinstance(step, Select) else str(step).replace("`", "")
+        for step in operator.steps
+    )
+    key_by = f"key by {_named(operator.keys)}"
+    return Box(f"path.{operator.name}", "path", key_by, lines, f"source.{operator.source.name}")
+
+
+def _named(pairs: tuple[tuple[str, str], ...]) -> str:
+    """Named expressions; a column that keeps its name is said once."""
+    return ", ".join(name if sql.strip("`") == name else f"{name} = {sql.replace('`', '')}" for name, sql in pairs)
+
+
+def _operator(operator: WindowNode) -> Box:
+    lines = [str(operator.window), f"allowed lateness {show(operator.allowed_lateness)}"]
+    lines += [] if isinstance(operator.trigger, Default) else [f"trigger: {operator.trigger}"]
+    lines += [operator.accumulation] if operator.accumulation != "accumulating" else []
+    lines += [f"{name} = {aggregate}" for name, aggregate in operator.aggregates]
+    return Box(f"operator.{operator.name}", "operator", operator.name, tuple(lines), f"path.{operator.name}")
+
+
+def _sink(sink: SinkNode) -> Box:
+    lines = (sink.connector.describe(),)
+    return Box(f"sink.{sink.name}", "sink", sink.name, lines, f"operator.{sink.operator.name}")
