@@ -31,6 +31,7 @@ def test_help_names_every_command() -> None:
     assert done.returncode == 0
     for command in ("init", "check", "explain", "run", "status", "dlq", "conformance", "demo", "doctor"):
         assert f"\n  {command} " in done.stdout
+    assert tidegate_process("--version").stdout == f"tidegate {tidegate.__version__}\n"
 
 
 @pytest.mark.parametrize("args", [("frobnicate",), ("status",), ("explain", "x.py", "--format", "png")])

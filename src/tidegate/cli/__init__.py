@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import click
 
+from tidegate import __version__
 from tidegate.cli.check import check
 from tidegate.cli.conformance import conformance
 from tidegate.cli.demo import demo
@@ -23,7 +24,7 @@ __all__ = ["main"]
 
 
 @click.group(cls=CarefulGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="tidegate", message="tidegate %(version)s")
+@click.version_option(__version__, message="tidegate %(version)s")
 def main() -> None:
     """Event-time pipelines on Apache Spark that never silently lose an event."""
 
