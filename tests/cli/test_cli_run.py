@@ -13,7 +13,6 @@ import pytest
 from click.testing import Result
 from rich.console import Console
 
-import tidegate.runtime
 from tidegate.app import App
 from tidegate.cli.live import LiveView
 from tidegate.cli.load import load_app
@@ -64,7 +63,6 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     module, driver = ModuleType("tidegate.runtime.drivers"), Driver()
     module.__dict__["run"] = driver.run
     monkeypatch.setitem(sys.modules, "tidegate.runtime.drivers", module)
-    monkeypatch.setattr(tidegate.runtime, "drivers", module, raising=False)
     monkeypatch.setenv("PYTHONPATH", "")  # `run` adds the app's folder for Spark's workers
     return driver
 

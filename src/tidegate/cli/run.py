@@ -50,10 +50,10 @@ def run(
     )
     _let_workers_import(loaded)
     # Imported here: it brings PySpark, and a mistake in the app should be told before that second has passed.
-    from tidegate.runtime import drivers
+    from tidegate.runtime.drivers import run as run_app
 
     with _watcher(loaded.app, as_json) as watcher:
-        summary = drivers.run(loaded.app, options, watcher)
+        summary = run_app(loaded.app, options, watcher)
     click.echo(summary_json(summary) if as_json else summary_line(summary))
 
 
