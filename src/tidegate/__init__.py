@@ -9,11 +9,11 @@ from tidegate.aggregates import (
     custom,
     first,
     last,
-    max,  # noqa: A004
-    min,  # noqa: A004
+    max,
+    min,
     quantile,
     stddev,
-    sum,  # noqa: A004
+    sum,
     top_k,
 )
 from tidegate.app import App

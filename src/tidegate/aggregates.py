@@ -72,7 +72,7 @@ def count(expression: str = "*") -> Aggregate:
     return Aggregate(f"count({expression})", (("n", sql),), (("n", "sum({n})"),), "coalesce({n}, 0L)")
 
 
-def sum(expression: str) -> Aggregate:  # noqa: A001 - the word users know; the module is used as a namespace
+def sum(expression: str) -> Aggregate:
     """The sum; NULL when it overflows, never a wrong number and never an exception."""
     x = f"({expression})"
     return Aggregate(
@@ -83,12 +83,12 @@ def sum(expression: str) -> Aggregate:  # noqa: A001 - the word users know; the 
     )
 
 
-def min(expression: str) -> Aggregate:  # noqa: A001
+def min(expression: str) -> Aggregate:
     """The smallest value."""
     return Aggregate(f"min({expression})", (("v", f"min({expression})"),), (("v", "min({v})"),), "{v}")
 
 
-def max(expression: str) -> Aggregate:  # noqa: A001
+def max(expression: str) -> Aggregate:
     """The largest value."""
     return Aggregate(f"max({expression})", (("v", f"max({expression})"),), (("v", "max({v})"),), "{v}")
 

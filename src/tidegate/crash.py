@@ -19,7 +19,7 @@ _remaining = int(_COUNT or "1")
 def point(name: str) -> None:
     """Die here, if this run was told to."""
     global _remaining
-    if name != _NAME:
+    if not _NAME or name != _NAME:
         return
     _remaining -= 1
     if _remaining == 0:

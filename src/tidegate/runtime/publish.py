@@ -12,10 +12,11 @@ import os
 import uuid
 from pathlib import Path
 
+from tidegate import crash
 from tidegate.errors import CheckpointError
 
 
-def publish(path: Path, content: bytes) -> bool:
+def publish(path: Path, content: bytes, *, crash_point: str = "") -> bool:
     """Create `path` with `content`; False when it already exists. Never overwrites, never leaves half a file."""
     temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     try:
@@ -23,6 +24,7 @@ def publish(path: Path, content: bytes) -> bool:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        crash.point(crash_point)
         try:
             os.link(temporary, path)
         except FileExistsError:

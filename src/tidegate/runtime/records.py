@@ -87,10 +87,12 @@ class Snapshot:
 class Outbox:
     """What the sinks must have applied before the next record: per operator, the staged pane files.
 
-    A claim repeats the outbox of the record before it, so the last record always says what may be undelivered.
+    A record without panes repeats the outbox of the record before it, so the last record always says what may be
+    undelivered. `previous` is the outbox before: a sink that has not even that is behind, and cannot be caught up.
     """
 
-    sequence: int
+    sequence: int = 0
+    previous: int = 0
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -110,7 +112,7 @@ class Record:
     totals: Ledger
     added: tuple[StateFile, ...] = ()
     removed: tuple[str, ...] = ()
-    outbox: Outbox = field(default_factory=lambda: Outbox(0))
+    outbox: Outbox = field(default_factory=Outbox)
     terminal: bool = False
     seconds: float = 0.0
     snapshot: Snapshot | None = None
@@ -141,7 +143,9 @@ class Record:
                 "added": files(data["added"]),
                 "removed": tuple(data["removed"]),
                 "outbox": Outbox(
-                    data["outbox"]["sequence"], {name: tuple(paths) for name, paths in data["outbox"]["files"].items()}
+                    data["outbox"]["sequence"],
+                    data["outbox"]["previous"],
+                    {name: tuple(paths) for name, paths in data["outbox"]["files"].items()},
                 ),
                 "snapshot": data["snapshot"]
                 and Snapshot(files(data["snapshot"]["files"]), data["snapshot"]["signatures"]),
@@ -174,7 +178,7 @@ class Checkpoint:
         if not marker.exists():
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                if any(path for path in folder.iterdir() if not path.name.startswith(".")):
+                if any(not p.name.startswith(".") and p.name not in ("records", "data") for p in folder.iterdir()):
                     raise CheckpointError(
                         f"{folder} is not empty and not a Tidegate checkpoint",
                         hint="give --checkpoint a folder of its own",
@@ -257,9 +261,38 @@ class Checkpoint:
     def publish(self, record: Record) -> None:
         """The commit point. Losing the race means another driver has claimed the checkpoint."""
         crash.point("before_record")
-        if not publish(self.path(record.sequence), record.to_json()):
+        if not publish(self.path(record.sequence), record.to_json(), crash_point="mid_record"):
             raise Fenced(
                 f"record {record.sequence} already exists: another driver has taken over {self.folder}",
                 hint="this driver stops; its unpublished batch is not lost, the other driver reads the same events",
             )
         crash.point("after_record")
+
+    def fold_history(self, keep: int) -> None:
+        """Fold records that no load needs any more into one Parquet file of the ledger, then delete them."""
+        old = self.sequences()[:-keep]
+        if len(old) < SNAPSHOT_EVERY:
+            return
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        rows = [self.read(sequence) for sequence in old]
+        table = pa.table(
+            {
+                "sequence": [record.sequence for record in rows],
+                "kind": [record.kind for record in rows],
+                "claim": [record.claim for record in rows],
+                "clock": pa.array([record.clock for record in rows], pa.timestamp("us", tz="UTC")),
+                "seconds": [record.seconds for record in rows],
+                "watermarks": [json.dumps(record.watermarks) for record in rows],
+                "ledger": [json.dumps(record.ledger.to_json()) for record in rows],
+            }
+        )
+        folder = self.folder / "ledger"
+        folder.mkdir(exist_ok=True)
+        target = folder / f"{old[0]:08d}-{old[-1]:08d}.parquet"
+        temporary = folder / f".{target.name}"
+        pq.write_table(table, temporary, compression="zstd")
+        temporary.rename(target)
+        for sequence in old:
+            self.path(sequence).unlink(missing_ok=True)

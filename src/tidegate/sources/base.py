@@ -4,7 +4,8 @@ A source turns its system's rows into five columns, the same in streaming and in
 
 - ``_partition`` (string): what the watermark is kept by;
 - ``_origin`` (string): the file, or topic and partition, that holds the record;
-- ``_position`` (bigint): its place there; unique within a batch, and in order within an origin;
+- ``_position`` (bigint): its place there (an offset, a row number), or NULL when the system does not say; the engine then
+  numbers the rows of the batch;
 - ``_arrival`` (bigint, µs): the broker's or file's timestamp;
 - ``_raw`` (binary): the record byte for byte, or NULL when the system hands out typed columns (Parquet),
   which then follow in a struct ``_record``.
@@ -38,6 +39,10 @@ class Source(Protocol):
 
     def ready(self) -> None:
         """Raise SourceError when it cannot be read now: a missing folder, a server that is down."""
+        ...
+
+    def listing(self) -> list[str]:
+        """What a bounded run would read now: the identity of its input."""
         ...
 
     def stream(self, spark: SparkSession, contract: Contract, max_batch: int | None) -> DataFrame:

@@ -1,0 +1,107 @@
+"""Writing dead letters: the fold's refused rows, completed with what is the same for the whole batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidegate import crash
+from tidegate.deadletter.letter import COLUMNS
+
+INSTANT = pa.timestamp("us", tz="UTC")
+
+_TYPES = {"STRING": pa.string(), "BIGINT": pa.int64(), "INT": pa.int32(), "TIMESTAMP": INSTANT, "BINARY": pa.binary()}
+SCHEMA = pa.schema([(name, _TYPES[type_]) for name, type_ in COLUMNS])
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What all letters of one source and batch share. Instants in µs; the watermark is that before the batch."""
+
+    pipeline: str
+    source: str
+    sequence: int
+    clock: int
+    watermark: int | None
+    allowed_lateness: dict[str, int]
+
+
+def write_letters(staged: list[Path], target: Path, about: Circumstances) -> int:
+    """Turn staged refused rows into dead letters, row group by row group; how many there are."""
+    rows = 0
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with pq.ParquetWriter(target, SCHEMA, compression="zstd") as writer:
+        for path in staged:
+            file = pq.ParquetFile(path)
+            for batch in file.iter_batches(batch_size=50_000, columns=["_partition", "_dead"]):
+                letters = _letters(pa.Table.from_batches([batch]), about)
+                writer.write_table(letters)
+                rows += letters.num_rows
+                crash.point("mid_dead_letters")
+    return rows
+
+
+def corrupt_file_letters(paths: list[str], errors: list[str], about: Circumstances) -> pa.Table:
+    """Letters for files that cannot be read at all: the file stays where it is, the letter names it."""
+    empty = {name: [None] * len(paths) for name in SCHEMA.names}
+    known = {
+        "dlq_id": [f"file:{path}" for path in paths],
+        "pipeline": [about.pipeline] * len(paths),
+        "source": [about.source] * len(paths),
+        "sequence": [about.sequence] * len(paths),
+        "reason": ["CORRUPT_FILE"] * len(paths),
+        "error": errors,
+        "origin": paths,
+        "failed_at": [about.clock] * len(paths),
+        "attempt": [1] * len(paths),
+        "status": ["new"] * len(paths),
+    }
+    columns = empty | known
+    return pa.table(
+        {name: pa.array(columns[name]).cast(SCHEMA.field(name).type) for name in SCHEMA.names}, schema=SCHEMA
+    )
+
+
+def _letters(rows: pa.Table, about: Circumstances) -> pa.Table:
+    dead = rows["_dead"].combine_chunks()
+    fields = {dead.type.field(i).name: pc.struct_field(dead, i) for i in range(dead.type.num_fields)}
+    number = rows.num_rows
+    is_late = pc.equal(fields["reason"], "LATE")
+    watermark = pa.scalar(about.watermark, pa.int64())
+    late_by = pc.divide(pc.subtract(watermark, fields["time"]), 1000)
+    lateness = pa.nulls(number, pa.int64())
+    for operator, allowed in about.allowed_lateness.items():
+        lateness = pc.if_else(pc.equal(fields["operator"], operator), pa.scalar(allowed, pa.int64()), lateness)
+    same = lambda value, kind: pa.repeat(pa.scalar(value, kind), number)  # noqa: E731
+    columns = {
+        "dlq_id": fields["id"],
+        "pipeline": same(about.pipeline, pa.string()),
+        "source": same(about.source, pa.string()),
+        "operator": fields["operator"],
+        "sequence": same(about.sequence, pa.int64()),
+        "reason": fields["reason"],
+        "error": fields["error"],
+        "partition": rows["_partition"],
+        "origin": fields["origin"],
+        "position": fields["position"],
+        "arrival": _instant(fields["arrival"]),
+        "event_time": _instant(fields["time"]),
+        "watermark": same(about.watermark, pa.int64()).cast(INSTANT),
+        "late_by_ms": pc.if_else(is_late, late_by, pa.scalar(None, pa.int64())),
+        "window_start": _instant(fields["window_start"]),
+        "window_end": _instant(fields["window_end"]),
+        "allowed_lateness_ms": pc.divide(lateness, 1000),
+        "failed_at": same(about.clock, pa.int64()).cast(INSTANT),
+        "attempt": same(1, pa.int32()),
+        "status": same("new", pa.string()),
+        "raw": fields["raw"],
+    }
+    return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _instant(values: pa.Array) -> pa.Array:
+    return values.cast(INSTANT)

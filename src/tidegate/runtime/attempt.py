@@ -1,0 +1,369 @@
+"""An attempt at a batch: everything that is computed and staged before it is decided, and thrown away if it is not."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidegate.deadletter.write import Circumstances, corrupt_file_letters, write_letters
+from tidegate.operators.dedup import REMEMBERED, dedup, to_remember
+from tidegate.operators.fold import fold_source
+from tidegate.operators.path import has_transform
+from tidegate.operators.route import route
+from tidegate.operators.sql import BEGINNING
+from tidegate.runtime.ledger import Ledger, SourceLine
+from tidegate.runtime.merge import concatenate
+from tidegate.runtime.operate import Folded, Operation, account
+from tidegate.runtime.poison import Culprit, corrupt_file, is_data_error, isolate, sentence
+from tidegate.runtime.records import StateFile
+from tidegate.runtime.staging import stage
+from tidegate.runtime.state import Change
+from tidegate.stream import SourceNode
+from tidegate.windows import Calendar, Hopping
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tidegate.runtime.engine import Batch, Engine
+
+_LONGEST = {"hour": 1, "day": 25, "week": 169, "month": 745, "quarter": 2209, "year": 8785}
+
+
+def number_rows(events: DataFrame) -> DataFrame:
+    """Number the rows of a batch. A streaming plan may not do this, so it is done here, first of all."""
+    from pyspark.sql import functions as F
+
+    return events.withColumn("_row", F.monotonically_increasing_id())
+
+
+class SourceWork:
+    """A source across batches."""
+
+    def __init__(self, node: SourceNode) -> None:
+        self.node = node
+
+    def routed(self, events: DataFrame, clock: int, poison: dict[int, str]) -> DataFrame:
+        mine = events.where(events["_source"] == self.node.name).drop("_source")
+        return route(self.node, mine, clock, poison)
+
+    def sample(self, empty: DataFrame) -> DataFrame:
+        return self.routed(number_rows(empty), 0, {})
+
+
+class Attempt:
+    """One try at record `sequence`, in a folder of its own under each owner's data folder."""
+
+    def __init__(self, engine: Engine, batch: Batch, sequence: int, identity: str) -> None:
+        self.engine, self.batch, self.sequence, self.identity = engine, batch, sequence, identity
+        self.ledger = Ledger()
+        self.change = Change()
+        self.outbox: dict[str, tuple[str, ...]] = {}
+        self.after: dict[str, int | None] = {}
+        self._folded: dict[str, Folded] = {}
+        self._source_folds: dict[str, Folded] = {}
+        self._carriers: dict[str, str] = {}
+        self._persisted: list[DataFrame] = []
+        self._corrupt: list[Culprit] = []
+        self._poison: dict[int, str] = {}
+        self._events = None if batch.events is None else number_rows(batch.events)
+        self._tries = 0
+        self._fresh: dict[str, list[StateFile]] = {}
+
+    # -- fold -------------------------------------------------------------------------------------------------------
+
+    def fold(self) -> None:
+        """Route and fold all sources; a poison record or an unreadable file is isolated, and the rest computed again."""
+        if self._events is None:
+            return
+        while True:
+            try:
+                self._fold_once()
+            except Exception as error:
+                self._discard()
+                if not self._isolate(error):
+                    raise
+            else:
+                return
+
+    def _fold_once(self) -> None:
+        assert self._events is not None
+        self._tries += 1
+        for name, work in self.engine.sources.items():
+            operations = self._operations(name)
+            if not operations:
+                continue
+            node = work.node
+            routed = work.routed(self._events, self.batch.clock, self._poison)
+            simple = [operation for operation in operations if not has_transform(operation.node.steps)]
+            if len(operations) > 1 or node.event_id is not None or not simple or len(self.engine.sources) > 1:
+                routed = self._persist(routed)
+            if node.event_id is not None:
+                closed = [(op.node, op.closed(self._before(op))) for op in operations]
+                remembered = self.engine.state.of(name, "ids")
+                stored = operations[0].read(remembered, REMEMBERED) if remembered else None
+                routed = self._persist(dedup(node, routed, stored, closed))
+                self._remember(name, to_remember(node, routed, closed))
+            carrier = simple[0] if simple else None
+            if carrier is None:
+                self._source_folds[name] = self._fold_source(name, routed)
+            else:
+                self._carriers[name] = carrier.node.name
+            for operation in operations:
+                folder = self._folder(operation.node.name) / f"fold{self._tries}"
+                self._folded[operation.node.name] = operation.fold(
+                    routed, self._before(operation), folder, carries_source=operation is carrier
+                )
+
+    def _fold_source(self, name: str, routed: DataFrame) -> Folded:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        metrics = [F.expr("count(1)").alias("read"), F.expr("count_if(_alive)").alias("passed")]
+        observation = Observation()
+        result = fold_source(
+            self.engine.sources[name].node, routed.observe(observation, *metrics), self.engine.app.name
+        )
+        staged = stage(result, self._folder(name) / f"source{self._tries}", "_fate", small=False)
+
+        def recount() -> dict[str, int]:
+            return routed.agg(*metrics).collect()[0].asDict()  # type: ignore[return-value]
+
+        folded = Folded(staged, dict(observation.get), recount)
+        account(folded)
+        return folded
+
+    def _remember(self, source: str, ids: DataFrame) -> None:
+        staged = stage(ids, self._folder(source) / f"ids{self._tries}", None, small=False)
+        for path in staged.of(""):
+            times = pq.read_table(path, columns=["_time"])["_time"]
+            low, high = pc.min(times).as_py(), pc.max(times).as_py()
+            entry = self.engine.state.entry(path, source, "ids", low=low, high=high, sequence=self.sequence)
+            self._fresh.setdefault(source, []).append(entry)
+
+    # -- poison -----------------------------------------------------------------------------------------------------
+
+    def _isolate(self, error: BaseException) -> bool:
+        """Find whom to blame; True when the batch can be computed again without them."""
+        path = corrupt_file(error)
+        if path is not None and self.batch.reread is not None:
+            known = {culprit.file for culprit in self._corrupt}
+            if path in known:
+                return False
+            self._corrupt.append(Culprit(None, path, sentence(error)))
+            self.engine.watcher.say(f"file {path} cannot be read: it becomes a dead letter CORRUPT_FILE")
+            self._events = number_rows(self.batch.reread(frozenset(known | {path})))
+            return True
+        if not is_data_error(error):
+            return False
+        self.engine.watcher.say(f"an expression failed on a record ({sentence(error)}); isolating it")
+        culprits = self._bisect()
+        if not culprits:
+            return False
+        self._poison |= {culprit.position: culprit.error for culprit in culprits if culprit.position is not None}
+        self.engine.watcher.say(f"isolated {len(culprits)} record(s): dead letter EXPRESSION_ERROR")
+        return True
+
+    def _bisect(self) -> list[Culprit]:
+        assert self._events is not None
+        events = self._persist(self._events)
+        known = set(self._poison)
+        table = events.select("_row").toArrow()
+        positions = sorted(position for position in table["_row"].to_pylist() if position not in known)
+
+        def probe(low: int, high: int) -> BaseException | None:
+            try:
+                part = events.where(f"_row BETWEEN {low}L AND {high}L")
+                for name, work in self.engine.sources.items():
+                    for operation in self._operations(name):
+                        operation.probe(work.routed(part, self.batch.clock, self._poison), self._before(operation))
+            except Exception as error:
+                return error
+            return None
+
+        return isolate(probe, positions)
+
+    # -- fire -------------------------------------------------------------------------------------------------------
+
+    def newest(self, source: str) -> dict[str, int | None]:
+        """The newest event time that each partition of a source has brought."""
+        folded = self._source_folds.get(source) or self._folded.get(self._carriers.get(source, ""))
+        return dict(folded.newest) if folded else {}
+
+    def fire(self, after: dict[str, int | None]) -> None:
+        """Keep what was folded, stage the panes that are due and the dead letters, keep house."""
+        self.after = after
+        for name, operation in self.engine.operations.items():
+            before = self._before(operation)
+            folded = self._folded.get(name)
+            fresh = operation.keep(folded, self.sequence) if folded else []
+            self.change.added += fresh
+            paths, counts = operation.fire(fresh, before, after[name], self._folder(name) / "panes")
+            if folded:
+                self.ledger.paths[name], self.ledger.operators[name] = operation.lines(folded)
+            if paths:
+                self.outbox[name] = tuple(str(path.relative_to(self.engine.state.folder)) for path in paths)
+                self.change.added += operation.keep_panes(paths, self.sequence)
+                self.ledger.operators.setdefault(name, operation.silent_line()).panes = counts
+            upkeep = operation.upkeep(after[name], self._folder(name) / "compact", self.sequence)
+            self.change.added += upkeep.added
+            self.change.removed += upkeep.removed
+        for name in self.engine.sources:
+            self._source_line(name)
+            self._letters(name)
+            self._keep_ids(name)
+        # A file may be folded and expire in the same batch: it is then neither added nor removed.
+        gone = set(self.change.removed)
+        self.change.added = [f for f in self.change.added if f.path not in gone and not self._born_closed(f)]
+
+    def _born_closed(self, file: StateFile) -> bool:
+        operation = self.engine.operations.get(file.owner)
+        return operation is not None and file.kind != "dead" and file.high <= operation.closed(self.after[file.owner])
+
+    def _source_line(self, name: str) -> None:
+        folded = self._source_folds.get(name) or self._folded.get(self._carriers.get(name, ""))
+        if folded is None:
+            return
+        dead = {reason: n for reason, n in folded.dead.items() if reason not in ("LATE", "DUPLICATE")}
+        corrupt = len(self._corrupt) if name == self._corrupt_source() else 0
+        if corrupt:
+            dead["CORRUPT_FILE"] = corrupt
+        self.ledger.sources[name] = SourceLine(
+            read=folded.counts["read"] + corrupt,
+            passed=folded.counts["passed"],
+            duplicates=folded.fates.get("duplicate", 0) + folded.dead.get("DUPLICATE", 0),
+            dead=dead,
+        )
+
+    def _corrupt_source(self) -> str:
+        """The source that the unreadable files belong to: the one whose folder holds them."""
+        for name, work in self.engine.sources.items():
+            folder = str(Path(getattr(work.node.connector, "path", "?")).resolve())
+            if any(folder in (culprit.file or "") for culprit in self._corrupt):
+                return name
+        return next(iter(self.engine.sources))
+
+    def _letters(self, name: str) -> None:
+        """The refused rows of a source, from all folds that carry some, as one file of dead letters."""
+        operations = self._operations(name)
+        folds = [self._folded[op.node.name] for op in operations if op.node.name in self._folded]
+        folds += [self._source_folds[name]] if name in self._source_folds else []
+        staged = [path for folded in folds for path in folded.staged.of("dead", "copy")]
+        lateness = {op.node.name: op.node.allowed_lateness for op in operations}
+        before = self.engine.last.sources.get(name)
+        about = Circumstances(
+            self.engine.app.name,
+            name,
+            self.sequence,
+            self.batch.clock,
+            before.watermark if before else None,
+            lateness,
+        )
+        folder = self._folder(name) / "dead"
+        files = []
+        if staged:
+            write_letters(staged, folder / "letters.parquet", about)
+            files.append(folder / "letters.parquet")
+        if self._corrupt and name == self._corrupt_source():
+            folder.mkdir(parents=True, exist_ok=True)
+            paths = [culprit.file or "" for culprit in self._corrupt]
+            letters = corrupt_file_letters(paths, [culprit.error for culprit in self._corrupt], about)
+            pq.write_table(letters, folder / "files.parquet", compression="zstd")
+            files.append(folder / "files.parquet")
+        for path in files:
+            clock = self.batch.clock
+            self.change.added.append(
+                self.engine.state.entry(path, name, "dead", low=clock, high=clock, sequence=self.sequence)
+            )
+        self._concatenate(name, "dead")
+
+    def _keep_ids(self, name: str) -> None:
+        """Remember this batch's ids; forget those whose windows have all closed."""
+        operations = self._operations(name)
+        if not operations or self.engine.sources[name].node.event_id is None:
+            return
+        self.change.added += self._fresh.get(name, [])
+        horizon = min(_horizon(operation, self.after[operation.node.name]) for operation in operations)
+        self.change.removed += self.engine.state.expired(name, ("ids",), horizon)
+        self._concatenate(name, "ids")
+
+    def _concatenate(self, owner: str, kind: str) -> None:
+        crowd = self.engine.state.crowded(owner, (kind,))
+        crowd = [file for file in crowd if file.path not in self.change.removed]
+        if len(crowd) < 2:
+            return
+        target = self._folder(owner) / f"{kind}.parquet"
+        concatenate([self.engine.state.folder / file.path for file in crowd], target)
+        self.change.removed += [file.path for file in crowd]
+        self.change.added.append(
+            self.engine.state.entry(
+                target,
+                owner,
+                kind,
+                low=min(file.low for file in crowd),
+                high=max(file.high for file in crowd),
+                sequence=self.sequence,
+                tier=crowd[0].tier + 1,
+            )
+        )
+
+    # -- balance ----------------------------------------------------------------------------------------------------
+
+    def balance(self) -> None:
+        """Both sides must agree. A stage that Spark ran twice is counted twice on the way in, so before giving up, count again."""
+        if self.ledger.differences():
+            for folded in (*self._folded.values(), *self._source_folds.values()):
+                folded.counts = folded.recount()
+            for name, folded in self._folded.items():
+                panes = self.ledger.operators[name].panes
+                self.ledger.paths[name], self.ledger.operators[name] = self.engine.operations[name].lines(folded)
+                self.ledger.operators[name].panes = panes
+            for name in self.engine.sources:
+                self._source_line(name)
+        self.ledger.balance()
+
+    def release(self) -> None:
+        """Let go of what was kept in memory, and of staged rows that have been turned into something else."""
+        for frame in self._persisted:
+            frame.unpersist()
+        for folded in (*self._folded.values(), *self._source_folds.values()):
+            for fate, paths in folded.staged.files.items():
+                if fate not in ("slice", "straggler"):
+                    for path in paths:
+                        path.unlink(missing_ok=True)
+
+    # -- small things -----------------------------------------------------------------------------------------------
+
+    def _operations(self, source: str) -> list[Operation]:
+        return [op for op in self.engine.operations.values() if op.node.source.name == source]
+
+    def _before(self, operation: Operation) -> int | None:
+        return self.engine.last.watermarks.get(operation.node.name)
+
+    def _folder(self, owner: str) -> Path:
+        return self.engine.state.folder / "data" / owner / self.identity
+
+    def _persist(self, frame: DataFrame) -> DataFrame:
+        self._persisted.append(frame.persist())
+        return frame
+
+    def _discard(self) -> None:
+        """Throw away what a failed try has staged; its folder is this attempt's own."""
+        self._folded.clear()
+        self._source_folds.clear()
+        self._fresh.clear()
+        for owner in (*self.engine.operations, *self.engine.sources):
+            shutil.rmtree(self._folder(owner), ignore_errors=True)
+
+
+def _horizon(operation: Operation, after: int | None) -> int:
+    """Event times up to here belong to windows that have all closed."""
+    window: Any = operation.node.window
+    if isinstance(window, Hopping):
+        return operation.closed(after) - window.size
+    if isinstance(window, Calendar):
+        return operation.closed(after) - _LONGEST[window.unit] * 3_600_000_000
+    return BEGINNING

@@ -1,0 +1,92 @@
+"""Delivery: the decided panes to every sink, exactly once, while the next batch is already being folded.
+
+A record's panes are delivered from the files it names. Record n+1 is not published before every sink has confirmed n, so after
+a crash only the last outbox can be undelivered, and it is delivered again: sinks apply a record at most once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from tidegate import crash
+from tidegate.app import App
+from tidegate.errors import SinkError
+from tidegate.runtime.records import Outbox
+from tidegate.sinks.base import Delivery, SinkTarget, SinkWriter
+
+
+class Deliverer:
+    """The open sinks of a driver, and the one delivery that may be under way."""
+
+    def __init__(
+        self, app: App, folder: Path, checkpoint_id: str, claim: int, outbox: Outbox, say: Callable[[str], None]
+    ) -> None:
+        self._folder = folder
+        self._operators = {name: sink.operator.name for name, sink in app.sinks.items()}
+        self._writers: dict[str, SinkWriter] = {}
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidegate-deliver")
+        self._pending: Future[None] | None = None
+        try:
+            for name, sink in app.sinks.items():
+                target = SinkTarget(
+                    pipeline=app.name,
+                    checkpoint_id=checkpoint_id,
+                    sink=name,
+                    claim=claim,
+                    key=sink.operator.key_names,
+                    values=sink.operator.value_names,
+                    operator=sink.operator.name,
+                )
+                self._writers[name] = sink.connector.open(target)
+                _check_marker(name, self._writers[name].confirmed(), outbox, say)
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, outbox: Outbox) -> None:
+        """Deliver in the background; `finish` waits for it."""
+        self.finish()
+        self._pending = self._pool.submit(self._deliver, outbox)
+
+    def finish(self) -> None:
+        """Wait until every sink has confirmed; raise what went wrong."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+        for writer in self._writers.values():
+            writer.close()
+
+    def _deliver(self, outbox: Outbox) -> None:
+        for number, (name, writer) in enumerate(self._writers.items()):
+            if number:
+                crash.point("between_sinks")
+            files = tuple(self._folder / path for path in outbox.files.get(self._operators[name], ()))
+            writer.deliver(Delivery(outbox.sequence, files))
+        crash.point("after_sinks")
+
+
+def _check_marker(name: str, confirmed: int | None, outbox: Outbox, say: Callable[[str], None]) -> None:
+    """A sink must be at the last outbox, or at the one before it: anything else cannot be continued."""
+    if confirmed is None:
+        if outbox.previous:
+            say(
+                f"sink {name} has nothing of this checkpoint yet: it will hold results from record {outbox.sequence} on"
+            )
+        return
+    ways_out = (
+        "restore the checkpoint that belongs to it, or give the sink a new target, or run with a new --checkpoint"
+    )
+    if confirmed > outbox.sequence:
+        raise SinkError(
+            f"sink {name!r} is ahead: it has record {confirmed}, the checkpoint {outbox.sequence}", hint=ways_out
+        )
+    if confirmed < outbox.previous:
+        raise SinkError(
+            f"sink {name!r} is behind: it has record {confirmed}, but panes up to record {outbox.previous} are no longer kept",
+            hint=ways_out,
+        )

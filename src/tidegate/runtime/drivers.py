@@ -1,0 +1,242 @@
+"""Drivers: who calls the engine. A streaming query, a bounded run, and the tick when nothing comes.
+
+The streaming query itself is stateless: ``readStream → decode → foreachBatch``. Spark keeps the offsets and the schedule, and every
+batch is handed to the engine. When no data comes, the driver calls the engine with a tick, under the same lock, so that idleness
+and the clock go on.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate import crash
+from tidegate.app import App
+from tidegate.errors import CheckpointError, Fenced, PipelineError, TidegateError
+from tidegate.operators.decode import decode, union
+from tidegate.runtime.checks import check
+from tidegate.runtime.engine import Batch, Engine
+from tidegate.runtime.filelog import files_of
+from tidegate.runtime.identity import check_log, offsets_of
+from tidegate.runtime.poison import sentence
+from tidegate.runtime.records import Checkpoint, Offsets
+from tidegate.runtime.reports import RunOptions, RunSummary, Watcher
+from tidegate.runtime.session import make_session
+from tidegate.watermarks import Watermark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
+    """Run an app as `options` say, until it is done or told to stop (SIGINT, SIGTERM)."""
+    started = time.monotonic()
+    refuse_unsound(app)
+    for source in app.sources.values():
+        source.connector.ready()
+    checkpoint = Checkpoint.create_or_open(options.checkpoint, app.name)
+    position = checkpoint.position()
+    _refuse_finished(checkpoint, position.last.terminal if position else False, options)
+    spark_folder = checkpoint.folder / "spark"
+    if options.mode != "batch":
+        check_log(spark_folder, position.last.offsets if position else None, checkpoint)
+    watcher.say("starting Spark")
+    spark = make_session(app.name, options.cores)
+    with _clear_errors(app), _stop_signals() as stop:
+        first = position.last.sequence if position else 0
+        events = _batch_rows(spark, app) if options.mode == "batch" else _stream_rows(spark, app, options)
+        empty = spark.createDataFrame([], events.schema)
+        engine = Engine(spark, app, checkpoint, watcher, empty, _now())
+        try:
+            if options.mode == "batch":
+                _run_bounded(engine, events)
+            else:
+                _run_stream(engine, events, options, spark_folder, stop)
+            if options.mode == "drain" and not stop.is_set():
+                engine.batch(Batch(clock=max(_now(), engine.last.clock), end_of_input=True))
+            engine.finish()
+        finally:
+            engine.close()
+    why = "stopped by signal" if stop.is_set() else {"continuous": "stopped"}.get(options.mode, "input taken")
+    return RunSummary(engine.last.sequence - first, time.monotonic() - started, engine.last.totals, why)
+
+
+def refuse_unsound(app: App) -> None:
+    """What cannot be safe is refused before it runs."""
+    errors = [finding for finding in check(app) if finding.level == "error"]
+    if errors:
+        raise PipelineError(
+            f"app {app.name!r} cannot run:\n  " + "\n  ".join(f"{f.where}: {f.message}" for f in errors),
+            hint=errors[0].hint or "see `tidegate check`",
+        )
+
+
+def _refuse_finished(checkpoint: Checkpoint, terminal: bool, options: RunOptions) -> None:
+    if terminal:
+        raise CheckpointError(
+            f"{checkpoint.folder} was drained: its input was declared to be over and every window has closed",
+            hint="run with a new --checkpoint (and a new sink target) to read the sources again from the beginning",
+        )
+    if options.mode == "batch" and checkpoint.sequences():
+        last = checkpoint.position()
+        if last is not None and last.last.offsets is not None:
+            raise CheckpointError(
+                f"{checkpoint.folder} belongs to a streaming run", hint="give --batch a --checkpoint of its own"
+            )
+
+
+def _stream_rows(spark: SparkSession, app: App, options: RunOptions) -> DataFrame:
+    parts = [
+        (node, decode(node, node.connector.stream(spark, node.contract, options.max_batch)))
+        for node in app.sources.values()
+    ]
+    return union(parts)
+
+
+def _batch_rows(spark: SparkSession, app: App) -> DataFrame:
+    return union([(node, decode(node, node.connector.batch(spark, node.contract))) for node in app.sources.values()])
+
+
+def _run_bounded(engine: Engine, events: DataFrame) -> None:
+    """A batch is a bounded stream: everything in one batch, then the end of time."""
+
+    files = sorted(path for node in engine.app.sources.values() for path in node.connector.listing())
+    offsets = Offsets("batch", None, "\n".join(files), 0)
+
+    def again(without: frozenset[str]) -> DataFrame:
+        parts = []
+        for node in engine.app.sources.values():
+            mine = [path for path in node.connector.listing() if path not in without]
+            parts.append((node, decode(node, node.connector.batch(engine.spark, node.contract, mine))))
+        return union(parts)
+
+    engine.batch(Batch(clock=_now(), events=events, offsets=offsets, end_of_input=True, reread=again))
+
+
+def _run_stream(
+    engine: Engine, events: DataFrame, options: RunOptions, spark_folder: Path, stop: threading.Event
+) -> None:
+    failures: list[BaseException] = []
+    last_call = time.monotonic()
+
+    def on_batch(rows: DataFrame, batch_id: int) -> None:
+        nonlocal last_call
+        try:
+            engine.batch(_batch_of(engine, rows, batch_id, spark_folder, options))
+            last_call = time.monotonic()
+            crash.point("before_spark_commit")
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    writer = events.writeStream.queryName(f"tidegate_{engine.app.name}").option("checkpointLocation", str(spark_folder))
+    bounded = options.mode in ("once", "drain")
+    writer = (
+        writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime=f"{options.interval} seconds")
+    )
+    crash.point("before_offset_log")
+    query = writer.foreachBatch(on_batch).start()
+    try:
+        while not query.awaitTermination(0.2):
+            if stop.is_set():
+                _stop_after_batch(engine, query)
+                break
+            if not bounded and time.monotonic() - last_call > max(options.interval, _tick_interval(engine.app)):
+                engine.batch(Batch(clock=max(_now(), engine.last.clock)))
+                last_call = time.monotonic()
+    except Exception:
+        if not failures:
+            raise
+    finally:
+        if query.isActive:
+            query.stop()
+    if failures:
+        raise failures[0]
+
+
+def _batch_of(engine: Engine, rows: DataFrame, batch_id: int, spark_folder: Path, options: RunOptions) -> Batch:
+    """A micro-batch of the query as the engine wants it: with its identity, its clock, and how to read it again."""
+    offsets, clock, ends = offsets_of(spark_folder, batch_id)
+    starts = offsets.start.split("\n") if offsets.start else [""] * len(ends)
+    nodes = list(engine.app.sources.values())
+    files = {node.name: files_of(spark_folder, i, starts[i], ends[i]) for i, node in enumerate(nodes)}
+    bound = {node.name: options.max_batch or getattr(node.connector, "max_files", 0) for node in nodes}
+    full = frozenset(name for name, paths in files.items() if bound[name] and len(paths) >= bound[name])
+
+    def reread(without: frozenset[str]) -> DataFrame:
+        parts = []
+        for node in nodes:
+            mine = [path for path in files[node.name] if path not in without]
+            parts.append((node, decode(node, node.connector.batch(engine.spark, node.contract, mine))))
+        return union(parts)
+
+    return Batch(clock=max(clock, engine.last.clock), events=rows, offsets=offsets, backlog=full, reread=reread)
+
+
+def _tick_interval(app: App) -> float:
+    """How often the clock must be looked at when nothing comes: a fraction of the shortest idleness."""
+    waits = [
+        source.watermark.idle_after / 4_000_000
+        for source in app.sources.values()
+        if isinstance(source.watermark, Watermark) and source.watermark.idle_after
+    ]
+    return min([10.0, *waits])
+
+
+def _stop_after_batch(engine: Engine, query: StreamingQuery) -> None:
+    """Take the lock, so that no batch is between its steps, and stop the query."""
+    with engine.lock:
+        query.stop()
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """SIGINT and SIGTERM ask for a stop after the running batch; a second one is not waited for."""
+    stop = threading.Event()
+
+    def ask(_signal: int, _frame: Any) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _clear_errors(app: App) -> Iterator[None]:
+    """What Spark throws, in the user's words."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import AnalysisException, PySparkException
+
+    try:
+        yield
+    except TidegateError:
+        raise
+    except AnalysisException as error:
+        raise PipelineError(
+            f"Spark cannot plan app {app.name!r}: {sentence(error)}", hint="check column names and types in the app"
+        ) from error
+    except (PySparkException, Py4JError) as error:
+        if "CONCURRENT_STREAM_LOG_UPDATE" in str(error):
+            raise Fenced("another driver is running on the same checkpoint; this one stops") from error
+        raise TidegateError(
+            f"Spark failed: {sentence(error)}", hint="set TIDEGATE_DEBUG=1 for the whole story"
+        ) from error

@@ -1,0 +1,249 @@
+"""The engine: one batch, from the events that were read to the panes that were delivered.
+
+A batch is computed, *decided* by one atomic record, and only then shown to the outside world, from the files that the record names. A retry never
+recomputes what was decided. The story of a batch is `Engine.batch`, in seven steps:
+
+1. identify   is this batch new, done, or not ours?
+2. decode     (has happened in the query's own plan)
+3. route      what is refused before any operator: reasons
+4. operate    fold into slices, move the watermark, fire what is due – all staged, nothing decided
+5. balance    every event accounted for, or nothing happens
+6. decide     one record, created atomically
+7. deliver    to every sink, from the staged files, while the next batch is being folded
+
+Who calls it is a driver: a streaming query, a bounded run, a transcript. A *tick* is a batch without events.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidegate import crash
+from tidegate.app import App
+from tidegate.operators.assign import END_OF_TIME
+from tidegate.runtime import clock as clocks
+from tidegate.runtime.attempt import Attempt, SourceWork
+from tidegate.runtime.delivery import Deliverer
+from tidegate.runtime.identity import Fate, compare
+from tidegate.runtime.ledger import Ledger
+from tidegate.runtime.operate import Operation
+from tidegate.runtime.records import (
+    KEEP_SNAPSHOTS,
+    SNAPSHOT_EVERY,
+    Checkpoint,
+    Offsets,
+    Outbox,
+    Position,
+    Record,
+    Snapshot,
+    SourceClock,
+)
+from tidegate.runtime.reports import BatchReport, Watcher
+from tidegate.runtime.signatures import added_aggregates, reconcile
+from tidegate.runtime.state import Change, State
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a driver hands to the engine: decoded rows (None for a tick), where they came from, and the clock.
+
+    `reread` gives the decoded rows again without the given files, for when a file turns out to be unreadable.
+    """
+
+    clock: int
+    events: DataFrame | None = None
+    offsets: Offsets | None = None
+    backlog: frozenset[str] = frozenset()
+    manual: Mapping[str, int] = field(default_factory=dict)
+    end_of_input: bool = False
+    reread: Callable[[frozenset[str]], DataFrame] | None = None
+
+
+class Engine:
+    """A pipeline on a checkpoint, held by a claim. Batches and ticks come one at a time, under its lock."""
+
+    def __init__(
+        self, spark: SparkSession, app: App, checkpoint: Checkpoint, watcher: Watcher, empty: DataFrame, now: int
+    ) -> None:
+        """Claim the checkpoint, reconcile state with the app's definition, open the sinks, deliver what was decided."""
+        self.spark, self.app, self.checkpoint, self.watcher = spark, app, checkpoint, watcher
+        self.lock = threading.Lock()
+        position = checkpoint.position()
+        self.state = State(checkpoint.folder, position.files if position else {})
+        self.sources = {name: SourceWork(source) for name, source in app.sources.items()}
+        stored = position.signatures if position else {}
+        sequence = position.last.sequence + 1 if position else 1
+        self.signatures = stored | {n: reconcile(node, stored.get(n), sequence) for n, node in app.operators.items()}
+        self.operations = {
+            name: Operation(
+                spark,
+                node,
+                self.state,
+                app.name,
+                added_aggregates(self.signatures[name]),
+                self.sources[node.source.name].sample(empty),
+            )
+            for name, node in app.operators.items()
+        }
+        self.last = self._claim(position, now)
+        self.deliverer = Deliverer(
+            app, checkpoint.folder, checkpoint.identity, self.last.claim, self.last.outbox, watcher.say
+        )
+        if self.last.outbox.sequence:
+            self.deliverer.start(self.last.outbox)
+        orphans = self.state.sweep_orphans(path for paths in self.last.outbox.files.values() for path in paths)
+        if orphans:
+            watcher.say(f"removed {orphans} files of attempts that were never decided")
+
+    # -- the story of a batch ---------------------------------------------------------------------------------------
+
+    def batch(self, batch: Batch) -> Record | None:
+        """Run one batch to its record; None when it had been decided before."""
+        with self.lock:
+            started = time.monotonic()
+            # 1. identify
+            if batch.offsets is not None and compare(batch.offsets, self.last.offsets, self.checkpoint) is Fate.DONE:
+                self.watcher.say(
+                    f"batch {batch.offsets.batch_id} was decided as record {self.last.sequence}: delivered, skipped"
+                )
+                return None
+            attempt = Attempt(self, batch, self.last.sequence + 1, uuid.uuid4().hex)
+            try:
+                # 3. route and 4. operate (2., decoding, is part of the query's plan)
+                attempt.fold()
+                clock = self._clocks(batch, attempt)
+                attempt.fire(self._watermarks(clock, batch))
+                crash.point("after_staging")
+                # 5. balance
+                attempt.balance()
+            finally:
+                attempt.release()
+            # 6. decide
+            self.deliverer.finish()
+            record = self._record(batch, attempt, clock, time.monotonic() - started)
+            self.checkpoint.publish(record)
+            self._follow(record)
+            # 7. deliver
+            if record.outbox.sequence == record.sequence:
+                self.deliverer.start(record.outbox)
+            self._report(record)
+            return record
+
+    def finish(self) -> None:
+        """Wait for the last delivery."""
+        with self.lock:
+            self.deliverer.finish()
+
+    def close(self) -> None:
+        self.deliverer.close()
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    def _claim(self, position: Position | None, now: int) -> Record:
+        """A driver's first act: a record that makes the next publish of any other driver fail."""
+        last = position.last if position else None
+        downtime = now - last.clock if last else 0
+        record = Record(
+            sequence=last.sequence + 1 if last else 1,
+            kind="claim",
+            claim=last.sequence + 1 if last else 1,
+            attempt=uuid.uuid4().hex,
+            clock=max(now, last.clock) if last else now,
+            offsets=last.offsets if last else None,
+            sources={name: clocks.resume(clock, downtime) for name, clock in last.sources.items()} if last else {},
+            watermarks=last.watermarks if last else {},
+            ledger=Ledger(),
+            totals=last.totals if last else Ledger(),
+            outbox=last.outbox if last else Outbox(),
+            terminal=last.terminal if last else False,
+            snapshot=Snapshot(tuple(self.state.files.values()), self.signatures),
+        )
+        crash.point("at_claim")
+        self.checkpoint.publish(record)
+        return record
+
+    def _clocks(self, batch: Batch, attempt: Attempt) -> dict[str, SourceClock]:
+        """How far each source has come, with what this batch brought."""
+        return {
+            name: clocks.advance(
+                source.watermark,
+                self.last.sources.get(name, SourceClock()),
+                attempt.newest(name),
+                batch.clock,
+                backlog=name in batch.backlog,
+                manual=batch.manual.get(name),
+            )
+            for name, source in self.app.sources.items()
+        }
+
+    def _watermarks(self, clock: Mapping[str, SourceClock], batch: Batch) -> dict[str, int | None]:
+        """The watermark of each operator after the batch; at the end of input, the end of time."""
+        if batch.end_of_input:
+            return dict.fromkeys(self.app.operators, END_OF_TIME)
+        moved: dict[str, int | None] = {}
+        for name, node in self.app.operators.items():
+            values = [w for w in (clock[node.source.name].watermark, self.last.watermarks.get(name)) if w is not None]
+            moved[name] = max(values, default=None)
+        return moved
+
+    def _record(self, batch: Batch, attempt: Attempt, clock: dict[str, SourceClock], seconds: float) -> Record:
+        files = attempt.outbox
+        outbox = Outbox(attempt.sequence, self.last.outbox.sequence, files) if files else self.last.outbox
+        change = attempt.change
+        full = attempt.sequence % SNAPSHOT_EVERY == 0
+        live = {path: file for path, file in self.state.files.items() if path not in set(change.removed)}
+        live |= {file.path: file for file in change.added}
+        return Record(
+            sequence=attempt.sequence,
+            kind="tick" if batch.offsets is None else "batch",
+            claim=self.last.claim,
+            attempt=attempt.identity,
+            clock=batch.clock,
+            offsets=batch.offsets or self.last.offsets,
+            sources=clock,
+            watermarks=attempt.after,
+            ledger=attempt.ledger,
+            totals=self.last.totals.plus(attempt.ledger),
+            added=tuple(change.added),
+            removed=tuple(change.removed),
+            outbox=outbox,
+            terminal=batch.end_of_input,
+            seconds=round(seconds, 3),
+            snapshot=Snapshot(tuple(live.values()), self.signatures) if full else None,
+        )
+
+    def _follow(self, record: Record) -> None:
+        """The record is published: memory follows, and what nobody needs any more is deleted."""
+        previous, self.last = self.last, record
+        self.state.apply(Change(list(record.added), list(record.removed)), record.sequence)
+        if record.outbox.sequence == record.sequence:
+            old = [path for paths in previous.outbox.files.values() for path in paths]
+            self.state.discard([path for path in old if path not in self.state.files], record.sequence)
+        self.state.sweep(record.sequence)
+        if record.snapshot is not None:
+            self.checkpoint.fold_history(keep=SNAPSHOT_EVERY * KEEP_SNAPSHOTS)
+
+    def _report(self, record: Record) -> None:
+        files = self.state.files.values()
+        self.watcher.batch(
+            BatchReport(
+                sequence=record.sequence,
+                kind=record.kind,
+                seconds=record.seconds,
+                clock=record.clock,
+                ledger=record.ledger,
+                totals=record.totals,
+                sources=record.sources,
+                watermarks=record.watermarks,
+                state_rows=sum(file.rows for file in files if file.kind != "dead"),
+                state_bytes=sum(file.bytes for file in files if file.kind != "dead"),
+            )
+        )

@@ -1,0 +1,119 @@
+"""Files: a folder that grows, of JSON lines, CSV or Parquet.
+
+Text is read line by line and kept byte for byte until it is decoded, so that a line that does not parse is a
+dead letter and not a lost row. Each micro-batch is bounded. New files must appear whole (write elsewhere, then
+rename), as for every reader of folders.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tidegate.contracts import Contract
+from tidegate.errors import PipelineError, SourceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Format = Literal["jsonl", "csv", "parquet"]
+_ENCODINGS = {"jsonl": "json", "csv": "csv", "parquet": "record"}
+_PATTERNS = {"jsonl": "*.json*", "csv": "*.csv*", "parquet": "*.parquet"}
+
+
+@dataclass(frozen=True)
+class Files:
+    """A folder of files.
+
+    `partition` says what the watermark is kept by: ``"path:region"`` is the folder part ``region=…`` of the file's
+    path, ``"column:region"`` is a field of the contract; without it the source is one partition.
+    `max_files` bounds a micro-batch. `header` skips CSV lines that repeat the contract's field names.
+    """
+
+    path: str
+    format: Format = "jsonl"
+    partition: str | None = None
+    max_files: int = 64
+    header: bool = False
+    delimiter: str = ","
+    pattern: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.format not in _ENCODINGS:
+            raise PipelineError(f"file format {self.format!r} is unknown", hint=f"one of {', '.join(_ENCODINGS)}")
+        if self.partition is not None and not re.fullmatch(r"(path|column):\w+", self.partition):
+            raise PipelineError(
+                f"partition {self.partition!r} is not usable",
+                hint='"path:NAME" or "column:NAME", such as "path:region"',
+            )
+        if self.max_files < 1:
+            raise PipelineError(f"max_files is {self.max_files}; a batch needs at least one file")
+
+    @property
+    def encoding(self) -> str:
+        return _ENCODINGS[self.format]
+
+    def describe(self) -> str:
+        return f"files {self.path} ({self.format}{', by ' + self.partition if self.partition else ''})"
+
+    def problems(self, contract: Contract) -> list[str]:
+        kind, _, name = (self.partition or "").partition(":")
+        if kind == "column" and name not in contract.names:
+            return [f"partition column {name!r} is not in the contract ({', '.join(contract.names)})"]
+        return []
+
+    def ready(self) -> None:
+        folder = Path(self.path)
+        if not folder.is_dir():
+            raise SourceError(
+                f"source folder {self.path!r} {'is not a folder' if folder.exists() else 'does not exist'}",
+                hint="create it, or correct the path (it is relative to where the command runs)",
+            )
+
+    def listing(self) -> list[str]:
+        """The files that are there now, as Spark writes their names."""
+        found = Path(self.path).resolve().rglob(self.pattern or _PATTERNS[self.format])
+        return sorted(path.as_uri() for path in found if path.is_file() and not path.name.startswith(("_", ".")))
+
+    def stream(self, spark: SparkSession, contract: Contract, max_batch: int | None) -> DataFrame:
+        reader = spark.readStream.option("maxFilesPerTrigger", max_batch or self.max_files)
+        reader = reader.option("pathGlobFilter", self.pattern or _PATTERNS[self.format])
+        reader = reader.option("recursiveFileLookup", "true")
+        if self.format == "parquet":
+            return self._envelope(reader.schema(contract.ddl).parquet(self.path))
+        return self._envelope(reader.text(self.path))
+
+    def batch(self, spark: SparkSession, contract: Contract, files: list[str] | None = None) -> DataFrame:
+        reader = spark.read.option("recursiveFileLookup", "true")
+        if files is None:
+            reader = reader.option("pathGlobFilter", self.pattern or _PATTERNS[self.format])
+        paths = [self.path] if files is None else files
+        if self.format == "parquet":
+            return self._envelope(reader.schema(contract.ddl).parquet(*paths))
+        return self._envelope(reader.text(paths))
+
+    def _envelope(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        kind, _, name = (self.partition or "").partition(":")
+        if kind == "path":
+            partition = f"coalesce(nullif(regexp_extract(_metadata.file_path, '/{name}=([^/]+)/', 1), ''), '?')"
+        else:
+            partition = "'0'"  # a column partition is known only after decoding
+        columns = [
+            F.expr(partition).alias("_partition"),
+            F.expr("_metadata.file_path").alias("_origin"),
+            # Lines of text are numbered by the engine; only Parquet knows the place of a row in its file.
+            F.expr("_metadata.row_index" if self.format == "parquet" else "CAST(NULL AS BIGINT)").alias("_position"),
+            F.expr("unix_micros(_metadata.file_modification_time)").alias("_arrival"),
+        ]
+        if self.format == "parquet":
+            columns += [
+                F.expr("CAST(NULL AS BINARY)").alias("_raw"),
+                F.struct(*[F.col(f"`{field}`") for field in rows.columns]).alias("_record"),
+            ]
+        else:
+            columns += [F.expr("CAST(value AS BINARY)").alias("_raw")]
+        return rows.select(*columns)
