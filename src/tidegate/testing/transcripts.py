@@ -31,7 +31,7 @@ from tidegate.testing.reading import (
     read_window,
     text,
 )
-from tidegate.testing.steps import Aggregate, Scene, read_scenes
+from tidegate.testing.steps import Aggregate, Batch, Scene, read_scenes
 from tidegate.time import FOREVER
 from tidegate.triggers import ACCUMULATIONS, Accumulation, OnTime, Trigger
 from tidegate.watermarks import Manual, WatermarkStrategy
@@ -54,6 +54,12 @@ class Transcript:
     must_fail: str | None
     scenes: tuple[Scene, ...]
     path: Path | None = None
+
+    @property
+    def uses_ids(self) -> bool:
+        """Whether any event has an id, so that duplicates are looked for."""
+        batches = (scene.action for scene in self.scenes if isinstance(scene.action, Batch))
+        return any(event.id is not None for batch in batches for event in batch.events)
 
 
 @dataclass(frozen=True)

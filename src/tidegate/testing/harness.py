@@ -1,0 +1,167 @@
+"""The harness: an app on the real engine, fed by hand.
+
+It is a driver like any other – records, state files, delivery, resume – except that rows, the clock and the watermark come
+from a test. Each call is one micro-batch and returns what came out of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate.app import App
+from tidegate.operators.sql import quote
+from tidegate.runtime.engine import Batch, Engine
+from tidegate.runtime.records import Checkpoint, Offsets, Record
+from tidegate.runtime.reports import BatchReport
+from tidegate.time import SECOND
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Row = Mapping[str, Any]
+
+_ENVELOPE = pa.struct(
+    [
+        ("partition", pa.string()),
+        ("origin", pa.string()),
+        ("position", pa.int64()),
+        ("arrival", pa.int64()),
+        ("raw", pa.binary()),
+        ("reason", pa.string()),
+        ("error", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one micro-batch brought: panes by operator, dead letters, and the record that decided it."""
+
+    record: Record | None
+    panes: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    letters: list[dict[str, Any]] = field(default_factory=list)
+
+    def of(self, operator: str) -> list[dict[str, Any]]:
+        return self.panes.get(operator, [])
+
+
+class Quiet:
+    """A watcher that keeps what it is told, for a test that wants to see it."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.reports: list[BatchReport] = []
+
+    def say(self, message: str) -> None:
+        self.messages.append(message)
+
+    def batch(self, report: BatchReport) -> None:
+        self.reports.append(report)
+
+
+class Harness:
+    """An app on a checkpoint folder, driven by a test. Times are microseconds; the clock starts at 0."""
+
+    def __init__(self, spark: SparkSession, app: App, folder: Path) -> None:
+        self.spark, self.app, self.folder = spark, app, folder
+        self.clock = 0
+        self.watcher = Quiet()
+        self._fed = 0
+        self._empty = spark.createDataFrame([], self._schema_ddl())
+        self.engine = self._start()
+
+    def _start(self) -> Engine:
+        checkpoint = Checkpoint.create_or_open(str(self.folder), self.app.name)
+        return Engine(self.spark, self.app, checkpoint, self.watcher, self._empty, self.clock)
+
+    def feed(self, rows: Mapping[str, Sequence[Row]], *, backlog: frozenset[str] = frozenset()) -> Outcome:
+        """One micro-batch of rows by source name. `_partition` and `_arrival` (µs) may stand in a row."""
+        self._fed += 1
+        start = None if self._fed == 1 else str(self._fed - 1)
+        offsets = Offsets("harness", start, str(self._fed), self._fed)
+        return self._run(Batch(self.clock, self._frame(rows), offsets, backlog))
+
+    def move_watermark(self, source: str, to: int) -> Outcome:
+        """A tick that moves a manual watermark."""
+        return self._run(Batch(self.clock, manual={source: to}))
+
+    def move_clock(self, to: int) -> Outcome:
+        """A tick at processing time `to`; the clock never goes back."""
+        self.clock = max(self.clock, to)
+        return self._run(Batch(self.clock))
+
+    def drain(self) -> Outcome:
+        """The end of the input: everything fires."""
+        return self._run(Batch(self.clock, end_of_input=True))
+
+    def restart(self) -> None:
+        """Stop, and resume from the checkpoint as a new driver would."""
+        self.close()
+        self.engine = self._start()
+
+    def close(self) -> None:
+        self.engine.finish()
+        self.engine.close()
+
+    def _run(self, batch: Batch) -> Outcome:
+        record = self.engine.batch(batch)
+        self.engine.finish()
+        if record is None:
+            return Outcome(None)
+        folder = self.engine.state.folder
+        panes = {}
+        if record.outbox.sequence == record.sequence:
+            panes = {name: list(_rows(folder, paths)) for name, paths in record.outbox.files.items()}
+        dead = [file.path for file in record.added if file.kind == "dead" and file.tier == 0]
+        return Outcome(record, panes, list(_rows(folder, dead)))
+
+    def _frame(self, rows: Mapping[str, Sequence[Row]]) -> DataFrame:
+        lines = []
+        position = 0
+        for name, given in rows.items():
+            for row in given:
+                envelope = {
+                    "partition": str(row.get("_partition", "0")),
+                    "origin": "feed",
+                    "position": self._fed * 1_000_000 + position,
+                    "arrival": row.get("_arrival", self.clock),
+                }
+                content = {key: value for key, value in row.items() if not key.startswith("_")}
+                lines.append({"_source": name, "_tg": envelope, "_json": json.dumps(content, default=str)})
+                position += 1
+        columns = [("_source", pa.string()), ("_tg", _ENVELOPE), ("_json", pa.string())]
+        table = pa.Table.from_pylist(lines, schema=pa.schema(columns))
+        frame = self.spark.createDataFrame(table)
+        structs = [
+            f"CASE WHEN _source = '{name}' THEN from_json(_json, '{node.contract.ddl}') END AS {quote(name)}"
+            for name, node in self.app.sources.items()
+        ]
+        return frame.selectExpr("_source", "_tg", *structs)
+
+    def _schema_ddl(self) -> str:
+        envelope = (
+            "STRUCT<partition: STRING, origin: STRING, position: BIGINT, arrival: BIGINT, raw: BINARY, "
+            "reason: STRING, error: STRING>"
+        )
+        structs = [
+            f"{quote(name)} STRUCT<{', '.join(f'{quote(f.name)}: {f.type}' for f in node.contract.fields)}>"
+            for name, node in self.app.sources.items()
+        ]
+        return ", ".join(["_source STRING", f"_tg {envelope}", *structs])
+
+
+def _rows(folder: Path, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for path in paths:
+        yield from pq.read_table(folder / path).to_pylist()
+
+
+def seconds(value: float) -> int:
+    """Seconds as the microseconds that the harness counts in."""
+    return round(value * SECOND)
