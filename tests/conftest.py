@@ -1,0 +1,43 @@
+"""One Spark session for all tests.
+
+A run in this process reuses the session that is active (`make_session` is get-or-create) and never stops it, so a
+test pays for its batches only. `bench` gives each test a folder of its own for input, checkpoint and results.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+# Helpers are imported as `tests.workbench`, from wherever pytest was started.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.workbench import Bench
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one session of a test run: two cores, the engine's own settings."""
+    from tidegate.runtime.session import make_session
+
+    session = make_session("tests", "2")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, spark: SparkSession) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def module_bench(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Bench:
+    """One folder for the tests of a module that look at the same run from several sides."""
+    return Bench(tmp_path_factory.mktemp("bench"))
