@@ -14,10 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidegate.errors import PipelineError
-from tidegate.operators.sql import BEGINNING, text
+from tidegate.operators.sql import END_OF_TIME, text
 from tidegate.windows import Calendar, Global, Hopping, Window
-
-END_OF_TIME = -BEGINNING
 
 
 @dataclass(frozen=True)

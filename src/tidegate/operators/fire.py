@@ -1,25 +1,22 @@
 """Fire: the panes that the new watermark makes due, from the slices.
 
-A window speaks when it is complete (default trigger) or when it closes (final only), and again for each batch that brought
-late-but-allowed events. Its value is its slices merged and finished. Nothing is kept per open window: what a window said
-before is found in the pane files of earlier records, and only for windows that stragglers have touched.
+A window speaks when it is complete (default trigger) or when it closes (final only), and again for each batch that
+brought late-but-allowed events. Its value is its slices merged and finished. Nothing is kept per open window: what a
+window said before is found in the pane files of earlier records, and only for windows that stragglers have touched.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
-from tidegate.operators.assign import END_OF_TIME, Assignment
-from tidegate.operators.sql import Thresholds, quote
+from tidegate.operators.assign import Assignment
+from tidegate.operators.fold import key_columns
+from tidegate.operators.sql import END_OF_TIME, Relation, Thresholds, quote, select, user
 from tidegate.triggers import FinalOnly
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
     from tidegate.stream import WindowNode
 
 BROADCAST_ROWS = 200_000
@@ -46,141 +43,135 @@ class FireBounds:
         return not isinstance(node.trigger, FinalOnly) and self.closed_before < self.complete_before
 
 
-def fire_due(node: WindowNode, slices: DataFrame, bounds: FireBounds, added: tuple[str, ...] = ()) -> DataFrame:
+@dataclass(frozen=True)
+class Merging:
+    """How an operator's partials are merged: their types in state, and the aggregates that were added later."""
+
+    types: Mapping[str, str]
+    added: tuple[str, ...] = ()
+
+
+def fire_due(node: WindowNode, slices: Relation, bounds: FireBounds, merging: Merging) -> Relation:
     """The first pane of every window that has become due."""
     windows = _windows(node, slices, bounds.due(node))
-    merged = _merge(node, windows, added)
+    merged = merge(node, windows, "_start", merging)
     end = Assignment(node.window).end("_start")
     limit = Thresholds([bounds.complete_before, bounds.closed], "_start")
     timing = f"CASE WHEN {end} <= {limit[0]} THEN 'late' ELSE 'on_time' END"
-    return _panes(node, merged, added, index="0", timing=timing, final=f"{end} <= {limit[1]}")
+    return _panes(node, merged, merging, index="0", timing=timing, final=f"{end} <= {limit[1]}")
 
 
 def fire_late(
     node: WindowNode,
-    slices: DataFrame,
-    stragglers: DataFrame,
-    said: DataFrame | None,
+    slices: Relation,
+    stragglers: Relation,
+    said: Relation | None,
     bounds: FireBounds,
     touched_rows: int,
-    added: tuple[str, ...] = (),
-) -> DataFrame:
+    merging: Merging,
+) -> Relation:
     """One more pane for every complete window that a straggler of this batch has touched.
 
     `said` are the panes of earlier records; it gives the index, and what a retraction takes back.
     """
-    keys = _keys(node)
+    keys = key_columns(node)
     due = (bounds.closed_before, bounds.complete_before)
     fresh = _windows(node, stragglers, due)
-    touched = fresh.select(*keys, "_start").distinct()
-    if touched_rows <= BROADCAST_ROWS:
-        touched = F.broadcast(touched)
+    touched = f"SELECT DISTINCT {', '.join([*keys, '_start'])} FROM ({fresh})"
+    hint = "/*+ BROADCAST(r) */ " if touched_rows <= BROADCAST_ROWS else ""
     rows = fresh
     if node.accumulation != "discarding":
-        rows = _semi(_windows(node, slices, due), touched, [*keys, "_start"])
-    merged = _merge(node, rows, added)
+        rows = f"SELECT {hint}l.* FROM ({_windows(node, slices, due)}) l LEFT SEMI JOIN ({touched}) r ON {_same(node)}"
+    merged = merge(node, rows, "_start", merging)
     index = "0"
     if said is not None:
-        earlier = said.where("pane_change = 'upsert'").select(
-            *[F.col(quote(name)).alias(f"_key_{name}") for name in node.key_names],
-            F.expr("coalesce(unix_micros(window_start), 0L)").alias("_start"),
-            F.struct("pane_index", *[quote(name) for name in node.value_names]).alias("_pane"),
-        )
-        earlier = _semi(earlier, touched, [*keys, "_start"])
-        earlier = earlier.groupBy(*keys, "_start").agg(F.expr("max_by(_pane, _pane.pane_index)").alias("_said"))
-        merged = _left(merged, earlier, [*keys, "_start"])
+        values = ", ".join(f"'{name}', {quote(name)}" for name in ("pane_index", *node.value_names))
+        named = [f"{quote(name)} AS {key}" for name, key in zip(node.key_names, keys, strict=True)]
+        start = "coalesce(unix_micros(window_start), 0L) AS _start"
+        earlier = select([*named, start, f"named_struct({values}) AS _pane"], said, "pane_change = 'upsert'")
+        earlier = f"SELECT {hint}l.* FROM ({earlier}) l LEFT SEMI JOIN ({touched}) r ON {_same(node)}"
+        grouped = ", ".join([*keys, "_start"])
+        latest = f"SELECT {grouped}, max_by(_pane, _pane.pane_index) AS _said FROM ({earlier}) GROUP BY {grouped}"
+        merged = f"SELECT l.*, r._said FROM ({merged}) l LEFT JOIN ({latest}) r ON {_same(node)}"
         index = "coalesce(_said.pane_index + 1, 0)"
     limit = Thresholds([bounds.closed], "_start")
     final = f"{Assignment(node.window).end('_start')} <= {limit[0]}"
-    panes = _panes(node, merged, added, index=index, timing="'late'", final=final)
+    panes = _panes(node, merged, merging, index=index, timing="'late'", final=final)
     if said is None or node.accumulation != "retracting":
         return panes
-    takes_back = merged.where("_said IS NOT NULL").select(
-        *[F.col(f"_key_{name}").alias(name) for name in node.key_names],
-        *_bounds(node),
-        *[F.expr(f"_said.{quote(name)}").alias(name) for name in node.value_names],
-        F.expr("_said.pane_index").alias("pane_index"),
-        F.lit("late").alias("pane_timing"),
-        F.lit(False).alias("pane_final"),
-        F.lit("retract").alias("pane_change"),
+    takes_back = select(
+        [
+            *[f"{key} AS {quote(name)}" for name, key in zip(node.key_names, keys, strict=True)],
+            *_bounds(node),
+            *[f"_said.{quote(name)} AS {quote(name)}" for name in node.value_names],
+            "_said.pane_index AS pane_index",
+            "'late' AS pane_timing",
+            "false AS pane_final",
+            "'retract' AS pane_change",
+        ],
+        merged,
+        "_said IS NOT NULL",
     )
-    return takes_back.unionByName(panes)
+    return f"{takes_back} UNION ALL {panes}"
 
 
-def compact(node: WindowNode, slices: DataFrame) -> DataFrame:
-    """The same state in fewer rows: one per (key, slice)."""
-    return _merged(node, slices, "_slice", ())
+def merge(node: WindowNode, rows: Relation, by: str, merging: Merging) -> Relation:
+    """Partials merged per (key, `by`)."""
+    # A merge may widen a type (decimal sums do): state keeps the type of the partial, however often it is merged.
+    partials = [
+        f"{_keep_type(user(sql), merging.types[column])} AS {quote(column)}"
+        for alias, aggregate in node.aggregates
+        for column, sql in aggregate.merge_sql(alias).items()
+    ]
+    older = [f"bool_or({quote(f'_before_{alias}')}) AS {quote(f'_before_{alias}')}" for alias in merging.added]
+    keys = [*key_columns(node), by]
+    return select([*keys, *partials, *older, "sum(_n) AS _n"], rows) + f" GROUP BY {', '.join(keys)}"
 
 
-def _keys(node: WindowNode) -> list[str]:
-    return [f"_key_{name}" for name in node.key_names]
+def _keep_type(sql: str, type_: str) -> str:
+    return f"try_cast(({sql}) AS {type_})" if type_.startswith("decimal") else sql
 
 
-def _windows(node: WindowNode, slices: DataFrame, due: tuple[int, int]) -> DataFrame:
+def _windows(node: WindowNode, slices: Relation, due: tuple[int, int]) -> Relation:
     """Each slice once per window that contains it and ends in the range `due`."""
     assignment = Assignment(node.window)
     limit = Thresholds(due, "_slice")
     starts = assignment.starts("_slice", limit[0], limit[1])
     if starts is not None:
-        return slices.withColumn("_start", F.explode(F.expr(starts)))
+        return select(["*", f"explode({starts}) AS _start"], slices)
     end = assignment.end("_slice")
-    return slices.withColumn("_start", F.col("_slice")).where(f"{end} > {limit[0]} AND {end} <= {limit[1]}")
+    return select(["*", "_slice AS _start"], slices, f"{end} > {limit[0]} AND {end} <= {limit[1]}")
 
 
-def _merge(node: WindowNode, windows: DataFrame, added: tuple[str, ...]) -> DataFrame:
-    return _merged(node, windows, "_start", added)
-
-
-def _merged(node: WindowNode, rows: DataFrame, by: str, added: tuple[str, ...]) -> DataFrame:
-    types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
-    # A merge may widen a type (decimal sums do): state keeps the type of the partial, whatever is merged how often.
-    partials = [
-        F.expr(f"try_cast(({sql}) AS {types[column]})" if types[column].startswith("decimal") else sql).alias(column)
-        for alias, aggregate in node.aggregates
-        for column, sql in aggregate.merge_sql(alias).items()
-    ]
-    older = [F.expr(f"bool_or({quote(f'_before_{alias}')})").alias(f"_before_{alias}") for alias in added]
-    return rows.groupBy(*_keys(node), by).agg(*partials, *older, F.expr("sum(_n)").alias("_n"))
-
-
-def _panes(
-    node: WindowNode, merged: DataFrame, added: tuple[str, ...], *, index: str, timing: str, final: str
-) -> DataFrame:
+def _panes(node: WindowNode, merged: Relation, merging: Merging, *, index: str, timing: str, final: str) -> Relation:
     values = []
     for alias, aggregate in node.aggregates:
-        value = aggregate.finish_sql(alias)
-        if alias in added:  # some of the window's events came before the aggregate was there
+        value = user(aggregate.finish_sql(alias))
+        if alias in merging.added:  # some of the window's events came before the aggregate was there
             value = f"CASE WHEN NOT {quote(f'_before_{alias}')} THEN ({value}) END"
-        values.append(F.expr(value).alias(alias))
-    return merged.select(
-        *[F.col(f"_key_{name}").alias(name) for name in node.key_names],
-        *_bounds(node),
-        *values,
-        F.expr(f"CAST({index} AS INT)").alias("pane_index"),
-        F.expr(timing).alias("pane_timing"),
-        F.expr(final).alias("pane_final"),
-        F.lit("upsert").alias("pane_change"),
+        values.append(f"{value} AS {quote(alias)}")
+    return select(
+        [
+            *[f"{key} AS {quote(name)}" for name, key in zip(node.key_names, key_columns(node), strict=True)],
+            *_bounds(node),
+            *values,
+            f"CAST({index} AS INT) AS pane_index",
+            f"{timing} AS pane_timing",
+            f"{final} AS pane_final",
+            "'upsert' AS pane_change",
+        ],
+        merged,
     )
 
 
-def _bounds(node: WindowNode) -> list[Column]:
+def _bounds(node: WindowNode) -> list[str]:
     end = Assignment(node.window).end("_start")
     bounded = f"{end} < {END_OF_TIME}L"
     return [
-        F.expr(f"CASE WHEN {bounded} THEN timestamp_micros(_start) END").alias("window_start"),
-        F.expr(f"CASE WHEN {bounded} THEN timestamp_micros({end}) END").alias("window_end"),
+        f"CASE WHEN {bounded} THEN timestamp_micros(_start) END AS window_start",
+        f"CASE WHEN {bounded} THEN timestamp_micros({end}) END AS window_end",
     ]
 
 
-def _semi(left: DataFrame, right: DataFrame, on: list[str]) -> DataFrame:
-    return left.join(right, _same(left, right, on), "left_semi")
-
-
-def _left(left: DataFrame, right: DataFrame, on: list[str]) -> DataFrame:
-    renamed = right.select(*[F.col(name).alias(f"_r{name}") for name in on], "_said")
-    condition = reduce(lambda a, b: a & b, [F.col(name).eqNullSafe(F.col(f"_r{name}")) for name in on])
-    return left.join(renamed, condition, "left").drop(*[f"_r{name}" for name in on])
-
-
-def _same(left: DataFrame, right: DataFrame, on: list[str]) -> Column:
-    return reduce(lambda a, b: a & b, [left[name].eqNullSafe(right[name]) for name in on])
+def _same(node: WindowNode) -> str:
+    return " AND ".join(f"l.{name} <=> r.{name}" for name in (*key_columns(node), "_start"))

@@ -1,24 +1,37 @@
 """Path: the user's own stateless steps between a source and an operator.
 
-Steps mark instead of dropping: a row that a condition filters stays in the plan with ``_alive = false`` until it has been
-counted. Expressions see only live rows. `_lead` tells the one row that stands for the event when a flat_map has made several
-of it, so that an event is counted once; `_unnested` is 0 before a flat_map, 1 for an event without elements, 2 for an element.
+Steps mark instead of dropping: a row that a condition filters stays in the plan with ``_alive = false`` until it has
+been counted. Expressions see only live rows. `_lead` tells the one row that stands for the event when a flat_map has
+made several of it, so that an event is counted once; `_unnested` is 0 before a flat_map, 1 for an event without
+elements, 2 for an element.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from tidegate.errors import PipelineError
-from tidegate.operators.sql import quote
+from tidegate.operators.sql import Relation, quote, select, user
 from tidegate.stream import FlatMap, Select, Step, Transform, Where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 INTERNAL = ("_tg", "_alive", "_lead", "_element", "_unnested")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A relation whose user columns are known by name."""
+
+    relation: Relation
+    columns: tuple[str, ...]
+
+
+Bridge = Callable[[Relation, Callable[["DataFrame"], "DataFrame"]], tuple[Relation, tuple[str, ...]]]
+"""Runs a user's function on a relation as a DataFrame; the result as a relation again, with its columns."""
 
 
 def has_transform(steps: tuple[Step, ...]) -> bool:
@@ -29,32 +42,34 @@ def has_flat_map(steps: tuple[Step, ...]) -> bool:
     return any(isinstance(step, FlatMap) for step in steps)
 
 
-def walk(steps: tuple[Step, ...], routed: DataFrame) -> DataFrame:
+def walk(steps: tuple[Step, ...], routed: Rows, bridge: Bridge) -> Rows:
     """Apply the steps; every event keeps at least one row, and `_alive` says whether it arrives."""
-    rows = routed.withColumns({"_lead": F.lit(True), "_element": F.lit(0), "_unnested": F.lit(0)})
+    marks = ["_tg", "_alive", "true AS _lead", "0 AS _element", "0 AS _unnested"]
+    rows = Rows(select([*marks, *map(quote, routed.columns)], routed.relation), routed.columns)
     for step in steps:
         if isinstance(step, Where):
-            condition = f"CASE WHEN _alive THEN coalesce(({step.condition}), false) ELSE false END"
-            rows = rows.withColumn("_alive", F.expr(condition))
+            condition = f"CASE WHEN _alive THEN coalesce(({user(step.condition)}), false) ELSE false END AS _alive"
+            others = [name for name in INTERNAL if name != "_alive"]
+            rows = Rows(select([condition, *others, *map(quote, rows.columns)], rows.relation), rows.columns)
         elif isinstance(step, Select):
-            columns = [F.expr(f"CASE WHEN _alive THEN ({sql}) END").alias(name) for name, sql in step.columns]
-            rows = rows.select(*INTERNAL, *columns)
+            columns = [f"CASE WHEN _alive THEN ({user(sql)}) END AS {quote(name)}" for name, sql in step.columns]
+            rows = Rows(select([*INTERNAL, *columns], rows.relation), tuple(name for name, _ in step.columns))
         elif isinstance(step, FlatMap):
             rows = _flat_map(rows, step)
         else:
-            rows = _transform(rows, step)
+            rows = _transform(rows, step, bridge)
     return rows
 
 
-def _flat_map(rows: DataFrame, step: FlatMap) -> DataFrame:
+def _flat_map(rows: Rows, step: FlatMap) -> Rows:
     """One row per element; an event with none, or one already filtered, keeps a single row that is not alive."""
-    array = f"CASE WHEN _alive THEN ({step.array}) END"
+    array = f"CASE WHEN _alive THEN ({user(step.array)}) END"
     elements = f"transform({array}, (x, i) -> named_struct('i', i, 'x', x, 'alive', true))"
-    nothing = f"array(named_struct('i', 0, 'x', element_at({array}, 1), 'alive', false))"
-    rows = rows.withColumn("_elements", F.expr(f"CASE WHEN size({array}) > 0 THEN {elements} ELSE {nothing} END"))
-    others = [quote(name) for name in rows.columns if name not in (*INTERNAL, "_elements", step.name)]
-    exploded = rows.select("_tg", "_alive", "_lead", *others, F.explode("_elements").alias("_e"))
-    return exploded.selectExpr(
+    nothing = f"array(named_struct('i', 0, 'x', try_element_at({array}, 1), 'alive', false))"
+    others = [quote(name) for name in rows.columns if name != step.name]
+    split = f"explode(CASE WHEN size({array}) > 0 THEN {elements} ELSE {nothing} END) AS _e"
+    exploded = select(["_tg", "_alive", "_lead", *others, split], rows.relation)
+    columns = [
         "_tg",
         "_alive AND _e.alive AS _alive",
         "_lead AND _e.i = 0 AS _lead",
@@ -62,37 +77,32 @@ def _flat_map(rows: DataFrame, step: FlatMap) -> DataFrame:
         "CASE WHEN NOT _alive THEN 0 WHEN _e.alive THEN 2 ELSE 1 END AS _unnested",
         *others,
         f"_e.x AS {quote(step.name)}",
-    )
+    ]
+    names = (*[name for name in rows.columns if name != step.name], step.name)
+    return Rows(select(columns, exploded), names)
 
 
-def _transform(rows: DataFrame, step: Transform) -> DataFrame:
+def _transform(rows: Rows, step: Transform, bridge: Bridge) -> Rows:
     """The user's function on the live rows; the others go around it."""
-    users = [name for name in rows.columns if name not in INTERNAL]
-    carried = F.struct(
-        *[F.col(f"_tg.{name}") for name in _fields(rows)], F.col("_lead"), F.col("_element"), F.col("_unnested")
-    )
-    alive = rows.where("_alive").select(carried.alias("_tg"), *[quote(name) for name in users])
-    result = step.function(alive)
-    if "_tg" not in result.columns:
-        raise PipelineError(
-            f"{step} lost the column `_tg`, which identifies each event",
-            hint='keep it: df.select("_tg", …), or add columns with df.withColumn',
-        )
-    produced = [name for name in result.columns if name != "_tg"]
-    envelope = ", ".join(f"'{name}', _tg.{name}" for name in _fields(rows))
-    back = result.selectExpr(
-        f"named_struct({envelope}) AS _tg",
-        "true AS _alive",
-        "_tg._lead AS _lead",
-        "_tg._element AS _element",
-        "_tg._unnested AS _unnested",
-        *[quote(name) for name in produced],
-    )
-    around = rows.where("NOT _alive").select(
-        *INTERNAL, *[F.lit(None).cast(result.schema[name].dataType).alias(name) for name in produced]
-    )
-    return back.unionByName(around)
+    marks = ("_lead", "_element", "_unnested")
+    carried = "named_struct('_tg', _tg, " + ", ".join(f"'{name}', {name}" for name in marks) + ") AS _tg"
+    alive = select([carried, *map(quote, rows.columns)], rows.relation, "_alive")
 
+    def checked(frame: DataFrame) -> DataFrame:
+        result = step.function(frame)
+        if "_tg" not in result.columns:
+            raise PipelineError(
+                f"{step} lost the column `_tg`, which identifies each event",
+                hint='keep it: df.select("_tg", …), or add columns with df.withColumn',
+            )
+        return result
 
-def _fields(rows: DataFrame) -> list[str]:
-    return [field.name for field in rows.schema["_tg"].dataType.fields]  # type: ignore[attr-defined]
+    relation, columns = bridge(alive, checked)
+    produced = tuple(name for name in columns if name != "_tg")
+    back = select(
+        ["_tg._tg AS _tg", "true AS _alive", *[f"_tg.{name} AS {name}" for name in marks], *map(quote, produced)],
+        relation,
+    )
+    empty = [f"NULL AS {quote(name)}" for name in produced]
+    around = select(["_tg", "_alive", *marks, *empty], rows.relation, "NOT _alive")
+    return Rows(f"{back} UNION ALL {around}", produced)

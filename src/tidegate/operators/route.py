@@ -5,7 +5,8 @@ An event is judged by what is fixed before the batch starts – the contract, th
 then `DUPLICATE`. The rest has *passed*. Rows are marked, never dropped, so one pass serves operators, dead
 letters and the ledger.
 
-User expressions are evaluated only on rows that are still without a reason: a CASE keeps a refused record from throwing.
+User expressions are evaluated only on rows that are still without a reason: a CASE keeps a refused record from
+throwing.
 """
 
 from __future__ import annotations
@@ -13,44 +14,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from tidegate.operators.decode import ENVELOPE
-from tidegate.operators.sql import Thresholds, clip, quote, text
+from tidegate.operators.sql import Relation, Thresholds, clip, quote, select, text, user
 from tidegate.watermarks import Watermark
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from tidegate.stream import SourceNode
 
 
-def route(source: SourceNode, decoded: DataFrame, clock: int, poison: Mapping[int, str] | None = None) -> DataFrame:
+def route(source: SourceNode, events: Relation, clock: int, poison: Mapping[int, str] | None = None) -> Relation:
     """The rows of one source with `_tg` (event time and reason in it) and `_alive`: has it passed?
 
     `_row` numbers the rows of the batch: unique, and the same each time the batch is evaluated.
     """
-    rows = decoded.select("_tg", "_row", f"{source.name}.*")
-    failures = "CAST(NULL AS STRING)"
+    names = [quote(name) for name in source.contract.names]
+    mine = select(["_tg", "_row", f"{quote(source.name)}.*"], events, f"_source = {text(source.name)}")
+    failure = "CAST(NULL AS STRING)"
     if poison:
         entries = ", ".join(f"{position}L, {text(said)}" for position, said in poison.items())
-        failures = f"element_at(map({entries}), _row)"
-    rows = rows.withColumn("_poison", F.expr(failures))
-    event_time = quote(source.event_time) if source.event_time in source.contract.names else f"({source.event_time})"
+        failure = f"element_at(map({entries}), _row)"
+    judged = select(["_tg", "_row", *names, f"{failure} AS _poison"], mine)
+    event_time = quote(source.event_time) if source.event_time in source.contract.names else user(source.event_time)
     sound = "_tg.reason IS NULL AND _poison IS NULL"
-    rows = rows.withColumn("_time", F.expr(f"CASE WHEN {sound} THEN unix_micros(CAST({event_time} AS TIMESTAMP)) END"))
+    time = f"CASE WHEN {sound} THEN unix_micros(CAST({event_time} AS TIMESTAMP)) END AS _time"
+    timed = select(["_tg", "_row", *names, "_poison", time], judged)
     reason, error = _judgement(source, clock)
-    rows = rows.withColumn("reason", F.expr(reason)).withColumn("error", F.expr(error))
+    reasoned = select(["_tg", "_row", *names, "_time", f"{reason} AS reason", f"{error} AS error"], timed)
     kept = ", ".join(f"'{name}', _tg.{name}" for name in ENVELOPE if name not in ("position", "reason", "error"))
     # A typed source has no bytes to keep: its columns travel along, and are written as JSON should the event be refused.
-    columns = ", ".join(quote(name) for name in source.contract.names)
-    record = f", 'record', struct({columns})" if source.connector.encoding == "record" else ""
-    envelope = f"named_struct({kept}, 'position', coalesce(_tg.position, _row), 'row', _row, 'reason', reason, 'error', error, 'time', _time{record})"
-    return rows.select(
-        F.expr(envelope).alias("_tg"),
-        F.expr("reason IS NULL").alias("_alive"),
-        *[F.col(quote(name)) for name in source.contract.names],
+    record = f", 'record', struct({', '.join(names)})" if source.connector.encoding == "record" else ""
+    envelope = (
+        f"named_struct({kept}, 'position', coalesce(_tg.position, _row), 'row', _row, "
+        f"'reason', reason, 'error', error, 'time', _time{record}) AS _tg"
     )
+    return select([envelope, "reason IS NULL AS _alive", *names], reasoned)
 
 
 def _judgement(source: SourceNode, clock: int) -> tuple[str, str]:
@@ -63,9 +60,8 @@ def _judgement(source: SourceNode, clock: int) -> tuple[str, str]:
     for name in source.contract.required:
         cases.append((f"{quote(name)} IS NULL", "'CONTRACT_VIOLATION'", text(f"required field {name} is missing")))
     for name, condition in source.contract.expectations:
-        cases.append(
-            (f"NOT coalesce(({condition}), false)", "'CONTRACT_VIOLATION'", text(f"expectation broken: {name}"))
-        )
+        broken = f"NOT coalesce(({user(condition)}), false)"
+        cases.append((broken, "'CONTRACT_VIOLATION'", text(f"expectation broken: {name}")))
     watermark = source.watermark
     if isinstance(watermark, Watermark) and watermark.max_future is not None:
         now = Thresholds([clock, clip(clock + watermark.max_future)], "_row")

@@ -1,16 +1,24 @@
 """Small pieces of SQL that the operators share.
 
 **Thresholds.** The watermark changes with every batch. Written as a literal it would change the generated Java code,
-which Spark would compile anew and the JIT would never warm up. So thresholds travel in one array literal – an object the
-code refers to, not text in it – and are picked by an index that the optimiser cannot fold away: ``position % 1``.
+which Spark would compile anew and the JIT would never warm up. So thresholds travel in one array literal – an object
+the code refers to, not text in it – and are picked by an index that the optimiser cannot fold away: ``row % 1``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Relation = str
+"""A SELECT, or ``{name}`` for a DataFrame that is put in when the text is run."""
 
 BEGINNING = -(1 << 62)
 """The watermark before any event: nothing is late, nothing is complete."""
+END_OF_TIME = -BEGINNING
 
 
 class Thresholds:
@@ -30,7 +38,7 @@ def _long(value: int) -> str:
 
 def clip(value: int) -> int:
     """Keep sums of instants and durations (`forever` among them) inside what a BIGINT holds."""
-    return max(BEGINNING, min(value, -BEGINNING))
+    return max(BEGINNING, min(value, END_OF_TIME))
 
 
 def quote(name: str) -> str:
@@ -39,5 +47,23 @@ def quote(name: str) -> str:
 
 
 def text(value: str) -> str:
-    """A string literal in SQL."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """A string literal in SQL, safe inside a relation."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return "'" + escaped.replace("{", "{{").replace("}", "}}") + "'"
+
+
+def user(sql: str) -> str:
+    """An expression of the user's inside a relation: its braces are not ours."""
+    return sql.replace("{", "{{").replace("}", "}}")
+
+
+def select(columns: Iterable[str], source: Relation, where: str | None = None) -> Relation:
+    """A SELECT over a relation."""
+    table = source if source.startswith("{") and source.endswith("}") and " " not in source else f"({source})"
+    condition = f" WHERE {where}" if where else ""
+    return f"SELECT {', '.join(columns)} FROM {table}{condition}"
+
+
+def run(spark: SparkSession, relation: Relation, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The relation as a DataFrame; nothing is computed yet."""
+    return spark.sql(select(["*"], relation), **frames)

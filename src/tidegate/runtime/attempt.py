@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 from tidegate.deadletter.write import Circumstances, corrupt_file_letters, write_letters
 from tidegate.operators.dedup import REMEMBERED, dedup, to_remember
 from tidegate.operators.fold import fold_source
-from tidegate.operators.path import has_transform
+from tidegate.operators.path import Rows, has_transform
 from tidegate.operators.route import route
 from tidegate.operators.sql import BEGINNING
+from tidegate.runtime.counting import Counter
 from tidegate.runtime.ledger import Ledger, SourceLine
 from tidegate.runtime.merge import concatenate
-from tidegate.runtime.operate import Folded, Operation, account
+from tidegate.runtime.operate import Folded, Operation, Routed, account
 from tidegate.runtime.poison import Culprit, corrupt_file, is_data_error, isolate, sentence
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import stage
@@ -46,11 +47,11 @@ class SourceWork:
     def __init__(self, node: SourceNode) -> None:
         self.node = node
 
-    def routed(self, events: DataFrame, clock: int, poison: dict[int, str]) -> DataFrame:
-        mine = events.where(events["_source"] == self.node.name).drop("_source")
-        return route(self.node, mine, clock, poison)
+    def routed(self, events: DataFrame, clock: int, poison: dict[int, str]) -> Routed:
+        relation = route(self.node, "{events}", clock, poison)
+        return Routed(events.sparkSession, Rows(relation, self.node.contract.names), {"events": events})
 
-    def sample(self, empty: DataFrame) -> DataFrame:
+    def sample(self, empty: DataFrame) -> Routed:
         return self.routed(number_rows(empty), 0, {})
 
 
@@ -100,13 +101,15 @@ class Attempt:
             routed = work.routed(self._events, self.batch.clock, self._poison)
             simple = [operation for operation in operations if not has_transform(operation.node.steps)]
             if len(operations) > 1 or node.event_id is not None or not simple or len(self.engine.sources) > 1:
-                routed = self._persist(routed)
+                routed = self._keep(routed.relation(routed.rows.relation), routed)
             if node.event_id is not None:
                 closed = [(op.node, op.closed(self._before(op))) for op in operations]
                 remembered = self.engine.state.of(name, "ids")
                 stored = operations[0].read(remembered, REMEMBERED) if remembered else None
-                routed = self._persist(dedup(node, routed, stored, closed))
-                self._remember(name, to_remember(node, routed, closed))
+                frames = {} if stored is None else {"ids": stored}
+                marked = dedup(node, routed.rows.relation, "{ids}" if stored is not None else None, closed)
+                routed = self._keep(routed.relation(marked, **frames), routed)
+                self._remember(name, routed.relation(to_remember(node, routed.rows.relation, closed)))
             carrier = simple[0] if simple else None
             if carrier is None:
                 self._source_folds[name] = self._fold_source(name, routed)
@@ -118,21 +121,17 @@ class Attempt:
                     routed, self._before(operation), folder, carries_source=operation is carrier
                 )
 
-    def _fold_source(self, name: str, routed: DataFrame) -> Folded:
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F
+    def _keep(self, frame: DataFrame, routed: Routed) -> Routed:
+        """Rows that are read more than once are kept in memory."""
+        return Routed(routed.spark, Rows("{routed}", routed.rows.columns), {"routed": self._persist(frame)})
 
-        metrics = [F.expr("count(1)").alias("read"), F.expr("count_if(_alive)").alias("passed")]
-        observation = Observation()
-        result = fold_source(
-            self.engine.sources[name].node, routed.observe(observation, *metrics), self.engine.app.name
-        )
+    def _fold_source(self, name: str, routed: Routed) -> Folded:
+        counter = Counter({"read": "count(1)", "passed": "count_if(_alive)"})
+        rows = counter.watch(routed.relation(routed.rows.relation))
+        relation = fold_source(self.engine.sources[name].node, "{rows}", self.engine.app.name)
+        result = routed.relation(relation, rows=rows).select("*")
         staged = stage(result, self._folder(name) / f"source{self._tries}", "_fate", small=False)
-
-        def recount() -> dict[str, int]:
-            return routed.agg(*metrics).collect()[0].asDict()  # type: ignore[return-value]
-
-        folded = Folded(staged, dict(observation.get), recount)
+        folded = Folded(staged, counter.result(), counter.again)
         account(folded)
         return folded
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import crash
 from tidegate.app import App
-from tidegate.operators.assign import END_OF_TIME
+from tidegate.operators.sql import END_OF_TIME
 from tidegate.runtime import clock as clocks
 from tidegate.runtime.attempt import Attempt, SourceWork
 from tidegate.runtime.delivery import Deliverer

@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate import crash
-from tidegate.operators.fire import FireBounds, compact, fire_due, fire_late
+from tidegate.operators.fire import FireBounds, Merging, fire_due, fire_late, merge
 from tidegate.operators.fold import COUNTS, STATE_FATES, FoldBounds, fold, mark
-from tidegate.operators.path import has_flat_map, walk
-from tidegate.operators.sql import BEGINNING, clip
+from tidegate.operators.path import Rows, has_flat_map, walk
+from tidegate.operators.sql import BEGINNING, Relation, clip, quote, run, select
+from tidegate.runtime.counting import Counter
 from tidegate.runtime.ledger import OperatorLine, PathLine
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import SMALL, Staged, stage
@@ -47,6 +48,18 @@ class Folded:
     partially_late: int = 0
 
 
+@dataclass(frozen=True)
+class Routed:
+    """The routed rows of a source: a relation, the DataFrames in it, and the session they live in."""
+
+    spark: SparkSession
+    rows: Rows
+    frames: dict[str, DataFrame]
+
+    def relation(self, relation: Relation, **frames: DataFrame) -> DataFrame:
+        return run(self.spark, relation, self.frames | frames)
+
+
 class Operation:
     """One operator across batches. It remembers only sizes and schemas; state lives in files."""
 
@@ -57,7 +70,7 @@ class Operation:
         state: State,
         pipeline: str,
         added: dict[str, int],
-        sample: DataFrame,
+        sample: Routed,
     ) -> None:
         """`sample` are routed rows, possibly none: analysing the fold on them finds wrong columns before anything runs."""
         self.spark = spark
@@ -67,42 +80,46 @@ class Operation:
         self.added = added
         self._folded_rows = 0
         self._fired_rows = 0
-        bounds = FoldBounds(BEGINNING, BEGINNING)
-        marked = mark(node, walk(node.steps, sample), bounds, carries_source=True)
-        self._schema: StructType = fold(node, marked, bounds, pipeline).schema
+        folded = self._plan(sample, FoldBounds(BEGINNING, BEGINNING), carries_source=True)
+        self._schema: StructType = folded.schema
 
     def closed(self, watermark: int | None) -> int:
         return clip(floor(watermark) - self.node.allowed_lateness)
 
-    def fold(self, routed: DataFrame, before: int | None, folder: Path, *, carries_source: bool) -> Folded:
+    def fold(self, routed: Routed, before: int | None, folder: Path, *, carries_source: bool) -> Folded:
         """Fold the events of a batch into staged slices; count them on the way in."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as F
-
         bounds = FoldBounds(floor(before), self.closed(before))
-        marked = mark(self.node, walk(self.node.steps, routed), bounds, carries_source=carries_source)
-        metrics = [F.expr(sql).alias(name) for name, sql in COUNTS.items()]
-        observation = Observation()
-        result = fold(self.node, marked.observe(observation, *metrics), bounds, self.pipeline)
+        counter = Counter(COUNTS)
+        result = self._plan(routed, bounds, carries_source=carries_source, counter=counter)
         staged = stage(result, folder, "_fate", small=self._folded_rows <= SMALL)
-
-        def recount() -> dict[str, int]:
-            return marked.agg(*metrics).collect()[0].asDict()  # type: ignore[return-value]
-
-        try:
-            counts = dict(observation.get)
-        except (AssertionError, ValueError):  # the optimiser has removed what was observed
-            counts = recount()
-        folded = Folded(staged, counts, recount)
+        folded = Folded(staged, counter.result(), counter.again)
         account(folded)
         self._folded_rows = staged.rows("slice", "straggler", "dead", "copy")
         return folded
 
-    def probe(self, routed: DataFrame, before: int | None) -> None:
+    def probe(self, routed: Routed, before: int | None) -> None:
         """Compute the fold and throw it away: does it throw?"""
         bounds = FoldBounds(floor(before), self.closed(before))
-        marked = mark(self.node, walk(self.node.steps, routed), bounds, carries_source=True)
-        fold(self.node, marked, bounds, self.pipeline).write.format("noop").mode("overwrite").save()
+        result = self._plan(routed, bounds, carries_source=True)
+        result.write.format("noop").mode("overwrite").save()
+
+    def _plan(
+        self, routed: Routed, bounds: FoldBounds, *, carries_source: bool, counter: Counter | None = None
+    ) -> DataFrame:
+        """The fold of the routed rows. Counting is a node of the plan, so these are two statements, not one."""
+        frames = dict(routed.frames)
+
+        def bridge(relation: Relation, function: Callable[[DataFrame], DataFrame]) -> tuple[Relation, tuple[str, ...]]:
+            name = f"transformed{len(frames)}"
+            frames[name] = function(run(routed.spark, relation, frames))
+            return f"{{{name}}}", tuple(frames[name].columns)
+
+        rows = walk(self.node.steps, routed.rows, bridge)
+        marked = run(routed.spark, mark(self.node, rows, bounds, carries_source=carries_source), frames)
+        watched = counter.watch(marked) if counter else marked
+        relation = fold(self.node, Rows("{marked}", rows.columns), bounds, self.pipeline)
+        # Spark looks for its observations in the plan as written, where a view is only a name; a select resolves it.
+        return run(routed.spark, relation, {"marked": watched}).select("*")
 
     def silent_line(self) -> OperatorLine:
         """The line of an operator that got no events in this batch, and yet may speak."""
@@ -147,27 +164,22 @@ class Operation:
         lower, upper = bounds.due(node)
         due = [file for file in live if file.low < upper and file.high > lower] if upper > lower else []
         stragglers = [file for file in fresh if file.kind == "straggler"] if bounds.speaks_late(node) else []
-        panes = []
+        panes, frames, merging = [], {}, self._merging()
         if due:
-            panes.append(fire_due(node, self.slices(due), bounds, tuple(self.added)))
+            frames["due"] = self.slices(due)
+            panes.append(fire_due(node, "{due}", bounds, merging))
         if stragglers:
             reach = [f for f in live if f.low < bounds.complete_before and f.high > bounds.closed_before]
+            frames["reach"], frames["stragglers"] = self.slices(reach), self.slices(stragglers)
             said = self.state.of(node.name, "panes")
+            if said:
+                frames["said"] = self.read(said, None)
             touched = sum(file.rows for file in stragglers)
-            panes.append(
-                fire_late(
-                    node,
-                    self.slices(reach),
-                    self.slices(stragglers),
-                    self.read(said, None) if said else None,
-                    bounds,
-                    touched,
-                    tuple(self.added),
-                )
-            )
+            earlier = "{said}" if said else None
+            panes.append(fire_late(node, "{reach}", "{stragglers}", earlier, bounds, touched, merging))
         if not panes:
             return [], {}
-        result = panes[0] if len(panes) == 1 else panes[0].unionByName(panes[1])
+        result = run(self.spark, " UNION ALL ".join(panes), frames)
         staged = stage(result, folder, None, small=self._fired_rows <= SMALL)
         table = staged.table("", columns=["pane_timing", "pane_change"])
         if table is None:
@@ -224,20 +236,23 @@ class Operation:
 
     def slices(self, files: list[StateFile]) -> DataFrame:
         """State files as one DataFrame; files from before an aggregate was added say so."""
-        from pyspark.sql import functions as F
-
-        rows = None
-        boundaries = sorted(set(self.added.values()))
+        if not self.added:
+            return self.read(files, self._state_schema())
         groups: dict[int, list[StateFile]] = {}
         for file in files:
-            groups.setdefault(sum(file.sequence >= since for since in boundaries), []).append(file)
-        for members in groups.values():
-            part = self.read(members, self._state_schema())
-            for alias, since in self.added.items():
-                part = part.withColumn(f"_before_{alias}", F.lit(members[0].sequence < since))
-            rows = part if rows is None else rows.unionByName(part)
-        assert rows is not None
-        return rows
+            groups.setdefault(sum(file.sequence >= since for since in set(self.added.values())), []).append(file)
+        parts, frames = [], {}
+        for number, members in groups.items():
+            frames[f"part{number}"] = self.read(members, self._state_schema())
+            older = [
+                f"{str(members[0].sequence < since).lower()} AS {quote(f'_before_{alias}')}"
+                for alias, since in self.added.items()
+            ]
+            parts.append(select(["*", *older], f"{{part{number}}}"))
+        return run(self.spark, " UNION ALL ".join(parts), frames)
+
+    def _merging(self) -> Merging:
+        return Merging({f.name: f.dataType.simpleString() for f in self._schema.fields}, tuple(self.added))
 
     def read(self, files: list[StateFile], schema: Any) -> DataFrame:
         reader = self.spark.read.option("recursiveFileLookup", "true")

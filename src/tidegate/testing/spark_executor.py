@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tidegate.aggregates as tg
 from tidegate.app import App
 from tidegate.contracts import Contract
-from tidegate.operators.assign import END_OF_TIME
+from tidegate.operators.sql import END_OF_TIME
 from tidegate.sinks.memory import Memory
 from tidegate.testing.feed import Feed
 from tidegate.testing.harness import Harness, Outcome
