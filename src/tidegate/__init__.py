@@ -1,5 +1,8 @@
 """Tidegate: event-time pipelines on Apache Spark that never silently lose an event."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tidegate.aggregates import (
     Aggregate,
     approx_distinct,
@@ -19,9 +22,6 @@ from tidegate.aggregates import (
 from tidegate.app import App
 from tidegate.contracts import Contract
 from tidegate.errors import TidegateError
-from tidegate.sinks.memory import Console, Memory
-from tidegate.sinks.parquet_log import ParquetLog
-from tidegate.sinks.sqlite import SQLite
 from tidegate.sources.files import Files
 from tidegate.stream import Stream
 from tidegate.triggers import (
@@ -38,7 +38,27 @@ from tidegate.triggers import (
 from tidegate.watermarks import Manual, Watermark
 from tidegate.windows import Calendar, Global, Hopping, Rolling, Session, Tumbling
 
+if TYPE_CHECKING:
+    from tidegate.sinks.memory import Console, Memory
+    from tidegate.sinks.parquet_log import ParquetLog
+    from tidegate.sinks.sqlite import SQLite
+
 __version__ = "0.1.0"
+
+# Sinks bring pyarrow, which takes half a second to load; a command that only reads should not wait for it.
+_LAZY = {
+    "Console": "tidegate.sinks.memory",
+    "Memory": "tidegate.sinks.memory",
+    "ParquetLog": "tidegate.sinks.parquet_log",
+    "SQLite": "tidegate.sinks.sqlite",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
+
 
 __all__ = [
     "AfterWatermark",

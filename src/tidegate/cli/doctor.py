@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,8 +19,8 @@ from pathlib import Path
 import click
 
 from tidegate.cli.output import print_json, size
+from tidegate.runtime.session import OLDEST_JAVA, java_command, java_release
 
-_JAVA = 17
 _MEMORY = 2_000_000_000
 _DISK = 1_000_000_000
 
@@ -72,32 +71,20 @@ def _python() -> Sign:
 
 
 def _java() -> Sign:
-    """The Java that Spark would start: of JAVA_HOME when that is set, else the one on PATH."""
-    home = os.environ.get("JAVA_HOME")
-    command = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
-    where = "JAVA_HOME" if home else "PATH"
+    command = java_command()
+    where = "JAVA_HOME" if os.environ.get("JAVA_HOME") else "PATH"
     release = java_release(command)
-    if release is not None and release >= _JAVA:
+    if release is not None and release >= OLDEST_JAVA:
         return Sign("Java", f"{release} ({command}, from {where})", True)
     found = f"none at {command}" if release is None else f"{release} ({command}, from {where})"
     others = sorted(Path("/usr/lib/jvm").glob("*/bin/java"))
-    fitting = next((other for other in others if (java_release(other) or 0) >= _JAVA), None)
+    fitting = next((other for other in others if (java_release(other) or 0) >= OLDEST_JAVA), None)
     remedy = (
         f"export JAVA_HOME={fitting.parents[1]}"
         if fitting
-        else f"install Java {_JAVA} or newer (Debian, Ubuntu: openjdk-{_JAVA}-jre-headless) or set JAVA_HOME"
+        else f"install Java {OLDEST_JAVA} or newer (Debian: openjdk-{OLDEST_JAVA}-jre-headless) or set JAVA_HOME"
     )
     return Sign("Java", found, False, remedy)
-
-
-def java_release(command: Path) -> int | None:
-    """The feature release of a `java` command (8, 17, 21); None when it does not run."""
-    try:
-        done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    return int(match[1]) if match else None
 
 
 def _package(name: str, at_least: str) -> Sign:

@@ -76,7 +76,10 @@ def _letters(rows: pa.Table, about: Circumstances) -> pa.Table:
     lateness = pa.nulls(number, pa.int64())
     for operator, allowed in about.allowed_lateness.items():
         lateness = pc.if_else(pc.equal(fields["operator"], operator), pa.scalar(allowed, pa.int64()), lateness)
-    same = lambda value, kind: pa.repeat(pa.scalar(value, kind), number)  # noqa: E731
+
+    def same(value: str | int | None, kind: pa.DataType) -> pa.Array:
+        return pa.repeat(pa.scalar(value, kind), number)
+
     columns = {
         "dlq_id": fields["id"],
         "pipeline": same(about.pipeline, pa.string()),

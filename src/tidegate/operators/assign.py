@@ -1,7 +1,7 @@
 """Assign: which slice an event belongs to, and which windows that slice is part of – as SQL on microseconds.
 
-Time is cut into *slices* so that every window is a whole number of them: an event is folded once, into its slice, and a window
-combines slices when it fires.
+Time is cut into *slices* so that every window is a whole number of them: an event is folded once, into its slice, and
+a window combines slices when it fires.
 
 - hopping: slice = gcd(size, slide); slice of t is ``t − (t − offset) mod slice``. The last window of t starts at
   ``t − (t − offset) mod slide``; the first is the earliest that still contains t.
@@ -74,11 +74,14 @@ class Assignment:
                 return f"CASE WHEN {start} IS NOT NULL THEN {END_OF_TIME}L END"
 
     def starts(self, slice_: str, after: str, upto: str) -> str | None:
-        """The starts of the windows that contain a slice and end in ``(after, upto]``, as an array; None: the slice is the window."""
+        """The starts of the windows that contain a slice and end in ``(after, upto]``, as an array; None.
+
+        The slice is the window.
+        """
         match self.window:
             case Hopping() as w if w.size != w.slide:
-                # Window starts lie on offset + k·slide. The slice is inside from slice + len − size up to slice; the range of ends
-                # narrows that further. Both bounds are moved onto the grid.
+                # Window starts lie on offset + k·slide. The slice is inside from slice + len − size up to slice; the
+                # range of ends narrows that further. Both bounds are moved onto the grid.
                 low = f"greatest({slice_} + {w.slice - w.size}L, {after} - {w.size - 1}L)"
                 high = f"least({slice_}, {upto} - {w.size}L)"
                 low = f"({low} + pmod({w.offset}L - {low}, {w.slide}L))"
@@ -89,7 +92,10 @@ class Assignment:
 
     @property
     def reach(self) -> int:
-        """How much longer a window may be than its slice: the earliest slice that a window ending at E needs is at E − size."""
+        """How much longer a window may be than its slice.
+
+        The earliest slice that a window ending at E needs is at E − size.
+        """
         match self.window:
             case Hopping() as w:
                 return w.size
@@ -104,7 +110,8 @@ def _local(calendar: Calendar, time: str) -> str:
 def _calendar_start(calendar: Calendar, time: str) -> str:
     local = _local(calendar, time)
     if calendar.unit == "hour":
-        # An hour that the clocks repeat is two windows: count back from the instant, not from the wall clock's name of it.
+        # An hour that the clocks repeat is two windows: count back from the instant, not from the wall clock's name
+        # of it.
         return f"({time} - pmod(unix_micros({local}), 3600000000L))"
     return f"unix_micros(to_utc_timestamp(date_trunc('{calendar.unit}', {local}), {text(calendar.timezone)}))"
 

@@ -1,9 +1,8 @@
 """Decode: raw records to typed rows, in the streaming plan, before anything else.
 
-Every row leaves with its envelope, the struct ``_tg``, whatever became of it: a record that does not parse keeps its raw
-bytes and gets the reason `MALFORMED`. Nothing of the user's runs here, so nothing here can throw on one record
-and take the batch with it; expressions are evaluated in `route`, where a poison record can be isolated.
-"""
+Every row leaves with its envelope, the struct ``_tg``, whatever became of it: a record that does not parse keeps its
+raw bytes and gets the reason `MALFORMED`. Nothing of the user's runs here, so nothing here can throw on one record
+and take the batch with it; expressions are evaluated in `route`, where a poison record can be isolated."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def decode(source: SourceNode, raw: DataFrame) -> DataFrame:
         reason = f"CASE WHEN {broken} THEN 'MALFORMED' END"
         error = (
             "CASE WHEN NOT is_valid_utf8(_line) THEN 'the record is not valid UTF-8' "
-            f"WHEN {broken} THEN {text(f'the record does not parse as {source.connector.encoding} of the contract')} END"
+            f"WHEN {broken} THEN {text(f'the record is not {source.connector.encoding} of the contract')} END"
         )
     partition = "_partition"
     kind, _, name = (getattr(source.connector, "partition", None) or "").partition(":")

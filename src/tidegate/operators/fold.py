@@ -7,7 +7,8 @@ Each row gets a *fate*, and all fates go through the same shuffle:
   slices do not stretch the range of every file, and the sign that a late pane is due;
 - ``dead``: refused, by the source or as LATE by this operator; its envelope is an extra grouping key, so it stays one
   row; ``copy``: the same for an event that was accepted, but missed some of its windows (on request);
-- ``filtered``, ``duplicate``, and around a flat_map ``empty`` and ``dropped``: folded into a count per source partition.
+- ``filtered``, ``duplicate``, and around a flat_map ``empty`` and ``dropped``: folded into a count per source
+  partition.
 
 So one scan yields the state, the dead letters, the ledger's output side, and how far each source partition has come.
 """

@@ -41,7 +41,8 @@ def route(source: SourceNode, events: Relation, clock: int, poison: Mapping[int,
     reason, error = _judgement(source, clock)
     reasoned = select(["_tg", "_row", *names, "_time", f"{reason} AS reason", f"{error} AS error"], timed)
     kept = ", ".join(f"'{name}', _tg.{name}" for name in ENVELOPE if name not in ("position", "reason", "error"))
-    # A typed source has no bytes to keep: its columns travel along, and are written as JSON should the event be refused.
+    # A typed source has no bytes to keep: its columns travel along, and are written as JSON should the event be
+    # refused.
     record = f", 'record', struct({', '.join(names)})" if source.connector.encoding == "record" else ""
     envelope = (
         f"named_struct({kept}, 'position', coalesce(_tg.position, _row), 'row', _row, "

@@ -66,4 +66,4 @@ def select(columns: Iterable[str], source: Relation, where: str | None = None) -
 
 def run(spark: SparkSession, relation: Relation, frames: Mapping[str, DataFrame]) -> DataFrame:
     """The relation as a DataFrame; nothing is computed yet."""
-    return spark.sql(select(["*"], relation), **frames)
+    return spark.sql(select(["*"], relation), args=None, **frames)

@@ -77,7 +77,10 @@ class Attempt:
     # -- fold -------------------------------------------------------------------------------------------------------
 
     def fold(self) -> None:
-        """Route and fold all sources; a poison record or an unreadable file is isolated, and the rest computed again."""
+        """Route and fold all sources.
+
+        A poison record or an unreadable file is isolated, and the rest computed again.
+        """
         if self._events is None:
             return
         while True:
@@ -149,7 +152,7 @@ class Attempt:
         """Find whom to blame; True when the batch can be computed again without them."""
         path = corrupt_file(error)
         if path is not None and self.batch.reread is not None:
-            known = {culprit.file for culprit in self._corrupt}
+            known = {culprit.file for culprit in self._corrupt if culprit.file}
             if path in known:
                 return False
             self._corrupt.append(Culprit(None, path, sentence(error)))
@@ -312,7 +315,10 @@ class Attempt:
     # -- balance ----------------------------------------------------------------------------------------------------
 
     def balance(self) -> None:
-        """Both sides must agree. A stage that Spark ran twice is counted twice on the way in, so before giving up, count again."""
+        """Both sides must agree.
+
+        A stage that Spark ran twice is counted twice on the way in, so before giving up, count again.
+        """
         if self.ledger.differences():
             for folded in (*self._folded.values(), *self._source_folds.values()):
                 folded.counts = folded.recount()

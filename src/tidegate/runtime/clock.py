@@ -1,9 +1,8 @@
 """The watermark of a source, moved once per record from what the batch brought.
 
-Per partition the newest event time minus the delay; the minimum over the partitions that are not idle; it holds when none is
-live, and never goes back. Idle means silent for `idle_after` of processing time while there was nothing to bring: time in which the
-pipeline was down, or the source knew of unread data, does not count.
-"""
+Per partition the newest event time minus the delay; the minimum over the partitions that are not idle; it holds when
+none is live, and never goes back. Idle means silent for `idle_after` of processing time while there was nothing to
+bring: time in which the pipeline was down, or the source knew of unread data, does not count."""
 
 from __future__ import annotations
 

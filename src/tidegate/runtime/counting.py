@@ -1,9 +1,8 @@
 """Counting rows on their way in, without a job of its own.
 
-Spark's `Observation` rides on the job that reads the rows anyway. It has two weaknesses: it never answers when the optimiser has
-removed what it observes, and a stage that runs twice is counted twice. So we wait for it only for a while, and `again` counts with a
-job of its own – slow, and always right.
-"""
+Spark's `Observation` rides on the job that reads the rows anyway. It has two weaknesses: it never answers when the
+optimiser has removed what it observes, and a stage that runs twice is counted twice. So we wait for it only for a
+while, and `again` counts with a job of its own – slow, and always right."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Delivery: the decided panes to every sink, exactly once, while the next batch is already being folded.
 
-A record's panes are delivered from the files it names. Record n+1 is not published before every sink has confirmed n, so after
-a crash only the last outbox can be undelivered, and it is delivered again: sinks apply a record at most once.
-"""
+A record's panes are delivered from the files it names. Record n+1 is not published before every sink has confirmed n,
+so after a crash only the last outbox can be undelivered, and it is delivered again: sinks apply a record at most
+once."""
 
 from __future__ import annotations
 
@@ -87,6 +87,6 @@ def _check_marker(name: str, confirmed: int | None, outbox: Outbox, say: Callabl
         )
     if confirmed < outbox.previous:
         raise SinkError(
-            f"sink {name!r} is behind: it has record {confirmed}, but panes up to record {outbox.previous} are no longer kept",
+            f"sink {name!r} is behind: it has record {confirmed}, but panes up to record {outbox.previous} are gone",
             hint=ways_out,
         )

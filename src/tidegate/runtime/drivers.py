@@ -1,9 +1,8 @@
 """Drivers: who calls the engine. A streaming query, a bounded run, and the tick when nothing comes.
 
-The streaming query itself is stateless: ``readStream → decode → foreachBatch``. Spark keeps the offsets and the schedule, and every
-batch is handed to the engine. When no data comes, the driver calls the engine with a tick, under the same lock, so that idleness
-and the clock go on.
-"""
+The streaming query itself is stateless: ``readStream → decode → foreachBatch``. Spark keeps the offsets and the
+schedule, and every batch is handed to the engine. When no data comes, the driver calls the engine with a tick, under
+the same lock, so that idleness and the clock go on."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ from tidegate.watermarks import Watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
@@ -143,7 +142,7 @@ def _run_stream(
     crash.point("before_offset_log")
     query = writer.foreachBatch(on_batch).start()
     try:
-        while not query.awaitTermination(0.2):
+        while not query.awaitTermination(0.2):  # type: ignore[arg-type]  # fractions are fine
             if stop.is_set():
                 _stop_after_batch(engine, query)
                 break

@@ -1,7 +1,7 @@
 """The engine: one batch, from the events that were read to the panes that were delivered.
 
-A batch is computed, *decided* by one atomic record, and only then shown to the outside world, from the files that the record names. A retry never
-recomputes what was decided. The story of a batch is `Engine.batch`, in seven steps:
+A batch is computed, *decided* by one atomic record, and only then shown to the outside world, from the files that the
+record names. A retry never recomputes what was decided. The story of a batch is `Engine.batch`, in seven steps:
 
 1. identify   is this batch new, done, or not ours?
 2. decode     (has happened in the query's own plan)

@@ -1,8 +1,7 @@
 """Which files a micro-batch has taken, from the log that Spark's file source keeps.
 
-Spark numbers the steps of a file source; each step is a small file of JSON lines under ``sources/<i>/``, and older steps are
-compacted. A batch covers the steps after its start offset up to its end offset.
-"""
+Spark numbers the steps of a file source; each step is a small file of JSON lines under ``sources/<i>/``, and older
+steps are compacted. A batch covers the steps after its start offset up to its end offset."""
 
 from __future__ import annotations
 

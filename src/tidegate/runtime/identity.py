@@ -1,8 +1,8 @@
 """Identity: is a batch new, done, or not ours?
 
 A batch is known by Spark's query id and its offset range, not by Spark's batch number, which restarts at 0 with a new
-checkpoint and can be rolled back. The range starts where the last decided one ended: go on. It is that one: done. Anything else
-means that Spark's own log and our records have come apart, and going on would lose or double events.
+checkpoint and can be rolled back. The range starts where the last decided one ended: go on. It is that one: done.
+Anything else means that Spark's own log and our records have come apart, and going on would lose or double events.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def offsets_of(spark_folder: Path, batch_id: int) -> tuple[Offsets, int, list[st
     query_id = json.loads((spark_folder / "metadata").read_text())["id"]
     end, clock = _entry(spark_folder, batch_id)
     start = _entry(spark_folder, batch_id - 1)[0] if batch_id > 0 else None
-    return Offsets(query_id, start and "\n".join(start), "\n".join(end), batch_id), clock, end
+    return Offsets(query_id, None if start is None else "\n".join(start), "\n".join(end), batch_id), clock, end
 
 
 def last_offsets(spark_folder: Path) -> tuple[str | None, str | None, int]:

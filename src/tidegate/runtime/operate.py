@@ -72,7 +72,10 @@ class Operation:
         added: dict[str, int],
         sample: Routed,
     ) -> None:
-        """`sample` are routed rows, possibly none: analysing the fold on them finds wrong columns before anything runs."""
+        """`sample` are routed rows, possibly none.
+
+        Analysing the fold on them finds wrong columns before anything runs.
+        """
         self.spark = spark
         self.node = node
         self.state = state
@@ -212,9 +215,9 @@ class Operation:
         for kind in STATE_FATES:
             crowd = [file for file in self.state.crowded(name, (kind,)) if file.path not in change.removed]
             if len(crowd) > 1 and not self.added:
-                merged = stage(
-                    compact(self.node, self.slices(crowd)), folder / kind, None, small=self._folded_rows <= SMALL
-                )
+                relation = merge(self.node, "{crowd}", "_slice", self._merging())
+                rows = run(self.spark, relation, {"crowd": self.slices(crowd)})
+                merged = stage(rows, folder / kind, None, small=self._folded_rows <= SMALL)
                 crash.point("mid_compaction")
                 change.added += [
                     self.state.entry(

@@ -1,10 +1,9 @@
 """Poison: a record on which the user's expression throws, or a file that cannot be read.
 
-ANSI mode is on, so ``x / 0`` or an overflow throws, and one such record would stop the pipeline for ever. When a batch fails with
-an error *of data*, the culprits are found by bisection over the positions of the batch, marked, and the batch is computed again: they become
-dead letters and the pipeline goes on. An error of code – a wrong column name, a type that does not fit – fails the same for every
-row and is never mistaken for poison.
-"""
+ANSI mode is on, so ``x / 0`` or an overflow throws, and one such record would stop the pipeline for ever. When a
+batch fails with an error *of data*, the culprits are found by bisection over the positions of the batch, marked, and
+the batch is computed again: they become dead letters and the pipeline goes on. An error of code – a wrong column
+name, a type that does not fit – fails the same for every row and is never mistaken for poison."""
 
 from __future__ import annotations
 
@@ -96,7 +95,7 @@ def isolate(probe: Callable[[int, int], BaseException | None], positions: list[i
         if probes > MOST_PROBES or len(culprits) >= MOST_CULPRITS:
             raise DataLossRisk(
                 f"more than {len(culprits)} records of one batch make an expression fail; the pipeline stops",
-                hint="this looks like an error of the expression, not of records: correct it, or filter with a contract expectation",
+                hint="this looks like an error of the expression, not of records: correct it, or add an expectation",
             )
         error = probe(positions[start], positions[end - 1])
         if error is None:

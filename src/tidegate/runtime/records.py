@@ -16,13 +16,14 @@ import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from tidegate import crash
 from tidegate.errors import CheckpointError, Fenced
+from tidegate.publish import local_folder, publish
 from tidegate.runtime.ledger import Ledger
-from tidegate.runtime.publish import local_folder, publish
 
 FORMAT = 1
 SNAPSHOT_EVERY = 50
@@ -127,7 +128,6 @@ class Record:
         data = json.loads(text)
         if data.pop("format", None) != FORMAT:
             raise CheckpointError("a record of this checkpoint has a format this version does not know")
-        files = lambda rows: tuple(StateFile(**row) for row in rows)  # noqa: E731
         return Record(
             **data
             | {
@@ -140,7 +140,7 @@ class Record:
                 },
                 "ledger": Ledger.from_json(data["ledger"]),
                 "totals": Ledger.from_json(data["totals"]),
-                "added": files(data["added"]),
+                "added": _files(data["added"]),
                 "removed": tuple(data["removed"]),
                 "outbox": Outbox(
                     data["outbox"]["sequence"],
@@ -148,9 +148,13 @@ class Record:
                     {name: tuple(paths) for name, paths in data["outbox"]["files"].items()},
                 ),
                 "snapshot": data["snapshot"]
-                and Snapshot(files(data["snapshot"]["files"]), data["snapshot"]["signatures"]),
+                and Snapshot(_files(data["snapshot"]["files"]), data["snapshot"]["signatures"]),
             }
         )
+
+
+def _files(rows: list[dict[str, Any]]) -> tuple[StateFile, ...]:
+    return tuple(StateFile(**row) for row in rows)
 
 
 @dataclass(frozen=True)
@@ -188,7 +192,7 @@ class Checkpoint:
             except OSError as error:
                 raise CheckpointError(f"cannot make the checkpoint {folder}: {error.strerror}") from error
             identity = {"format": FORMAT, "id": uuid.uuid4().hex, "pipeline": pipeline}
-            publish(marker, json.dumps(identity).encode())
+            _create(marker, json.dumps(identity).encode())
         found = Checkpoint.open(location)
         if found.pipeline != pipeline:
             raise CheckpointError(
@@ -246,7 +250,7 @@ class Checkpoint:
         else:
             raise CheckpointError(f"{self.folder}/records has no full list of files", hint="restore it from a copy")
         trail.reverse()
-        gaps = [b.sequence for a, b in zip(trail, trail[1:], strict=False) if b.sequence != a.sequence + 1]
+        gaps = [b.sequence for a, b in pairwise(trail) if b.sequence != a.sequence + 1]
         if gaps:
             raise CheckpointError(f"record {gaps[0] - 1} of {self.folder} is missing", hint="restore it from a copy")
         snapshot = trail[0].snapshot
@@ -261,7 +265,7 @@ class Checkpoint:
     def publish(self, record: Record) -> None:
         """The commit point. Losing the race means another driver has claimed the checkpoint."""
         crash.point("before_record")
-        if not publish(self.path(record.sequence), record.to_json(), crash_point="mid_record"):
+        if not _create(self.path(record.sequence), record.to_json(), crash_point="mid_record"):
             raise Fenced(
                 f"record {record.sequence} already exists: another driver has taken over {self.folder}",
                 hint="this driver stops; its unpublished batch is not lost, the other driver reads the same events",
@@ -296,3 +300,13 @@ class Checkpoint:
         temporary.rename(target)
         for sequence in old:
             self.path(sequence).unlink(missing_ok=True)
+
+
+def _create(path: Path, content: bytes, *, crash_point: str = "") -> bool:
+    try:
+        return publish(path, content, crash_point=crash_point)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write {path}: {error.strerror}",
+            hint="the checkpoint must be a writable folder with free space, on a file system with hard links",
+        ) from error

@@ -13,7 +13,10 @@ Mode = Literal["continuous", "once", "drain", "batch"]
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run an app. `max_batch` bounds a micro-batch (files); `interval` is the pause between batches, in seconds."""
+    """How to run an app. `max_batch` bounds a micro-batch (files).
+
+    `interval` is the pause between batches, in seconds.
+    """
 
     checkpoint: str
     mode: Mode = "continuous"

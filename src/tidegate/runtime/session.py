@@ -6,6 +6,9 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,35 +37,34 @@ SETTINGS = {
 }
 
 
-def find_java() -> tuple[str, int] | None:
-    """The Java that Spark would use, and its major version."""
+OLDEST_JAVA = 17
+
+
+def java_command() -> Path:
+    """The Java that Spark would start: of JAVA_HOME when that is set, else the one on PATH."""
     home = os.environ.get("JAVA_HOME")
-    candidates = [str(Path(home) / "bin" / "java")] if home else []
-    on_path = shutil.which("java")
-    candidates += [on_path] if on_path else []
-    for java in candidates:
-        try:
-            shown = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
-        except OSError:
-            continue
-        match = re.search(r'version "(?:1\.)?(\d+)', shown.stderr + shown.stdout)
-        if match:
-            return java, int(match[1])
-    return None
+    return Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
+
+
+def java_release(command: Path) -> int | None:
+    """The feature release of a `java` command (8, 17, 21); None when it does not run."""
+    try:
+        done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return int(match[1]) if match else None
 
 
 def need_java() -> None:
     """Raise a sentence that helps, before Spark would raise a stack trace."""
-    found = find_java()
-    if found is None:
+    command = java_command()
+    release = java_release(command)
+    if release is None or release < OLDEST_JAVA:
+        found = f"none runs at {command}" if release is None else f"{command} is Java {release}"
         raise MachineError(
-            "Java is missing; Spark needs Java 17 or newer",
-            hint="install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME, then try again",
-        )
-    if found[1] < 17:
-        raise MachineError(
-            f"Java {found[1]} at {found[0]} is too old; Spark needs Java 17 or newer",
-            hint="install openjdk-17-jre-headless or point JAVA_HOME at a newer Java",
+            f"Spark needs Java {OLDEST_JAVA} or newer; {found}",
+            hint="install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME; see `tidegate doctor`",
         )
 
 
@@ -84,6 +86,25 @@ def make_session(name: str, cores: str = "*") -> SparkSession:
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with _quiet_launch():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF" if "TIDEGATE_DEBUG" not in os.environ else "WARN")
     return session
+
+
+@contextmanager
+def _quiet_launch() -> Iterator[None]:
+    """Keep the JVM's chatter out of the user's terminal: its stderr is what ours is while it starts."""
+    if "TIDEGATE_DEBUG" in os.environ:
+        yield
+        return
+    sys.stderr.flush()
+    ours = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+        os.close(nowhere)

@@ -1,8 +1,7 @@
 """Signatures: what an operator's state was made by, so that a changed definition is noticed on resume.
 
-A change is resumed when it is sound – an aggregate added (NULL for windows that have older slices) or dropped, a shorter allowed
-lateness – and refused otherwise, with both signatures and the ways out.
-"""
+A change is resumed when it is sound – an aggregate added (NULL for windows that have older slices) or dropped, a
+shorter allowed lateness – and refused otherwise, with both signatures and the ways out."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ def reconcile(node: WindowNode, stored: dict[str, Any] | None, sequence: int) ->
     changed = [f"{what}: {stored[what]!r} → {fresh[what]!r}" for what in _MUST_MATCH if stored[what] != fresh[what]]
     if fresh["allowed_lateness"] > stored["allowed_lateness"]:
         changed.append(
-            f"allowed_lateness: {stored['allowed_lateness']} → {fresh['allowed_lateness']} µs (windows that closed are gone)"
+            f"allowed_lateness: {stored['allowed_lateness']} → {fresh['allowed_lateness']} µs (closed windows are gone)"
         )
     for alias, value in fresh["aggregates"].items():
         before = stored["aggregates"].get(alias)

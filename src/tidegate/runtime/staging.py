@@ -1,9 +1,8 @@
 """Staging: the result of a computation as immutable Parquet files of this attempt, and what is in them.
 
-A large result is written by the executors. A small one is taken as Arrow and written by the driver, which saves most of the fixed cost
-of a Spark write; the size of the previous batch says which it will be, and a result that turns out too large to take goes
-the other way.
-"""
+A large result is written by the executors. A small one is taken as Arrow and written by the driver, which saves most
+of the fixed cost of a Spark write; the size of the previous batch says which it will be, and a result that turns out
+too large to take goes the other way."""
 
 from __future__ import annotations
 

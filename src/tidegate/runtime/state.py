@@ -1,9 +1,8 @@
 """State: the immutable Parquet files that are live, and their upkeep.
 
-A batch appends files; it never changes one. A file leaves the live list when all its windows have closed. Many small files of
-one kind are compacted into one, tier by tier, so that the list stays short and each row is rewritten only a few times.
-What is no longer live is deleted a while later – by the driver that holds the claim, and nobody else.
-"""
+A batch appends files; it never changes one. A file leaves the live list when all its windows have closed. Many small
+files of one kind are compacted into one, tier by tier, so that the list stays short and each row is rewritten only a
+few times. What is no longer live is deleted a while later – by the driver that holds the claim, and nobody else."""
 
 from __future__ import annotations
 
@@ -98,7 +97,10 @@ class State:
                     parent.rmdir()
 
     def sweep_orphans(self, kept: Iterable[str]) -> int:
-        """After a claim: delete what attempts that never published have left. Young files may belong to a zombie; they wait."""
+        """After a claim: delete what attempts that never published have left. Young files may belong to a zombie.
+
+        They wait.
+        """
         named = set(self.files) | set(kept)
         deleted = 0
         attempts = [path for owner in (self.folder / "data").glob("*") for path in owner.glob("*")]

@@ -38,6 +38,7 @@ import pyarrow.parquet as pq
 
 from tidegate import crash
 from tidegate.errors import Fenced, SinkError
+from tidegate.publish import publish
 from tidegate.sinks.base import Delivery, SinkTarget
 from tidegate.sinks.panes import read_panes
 
@@ -101,7 +102,7 @@ class ParquetLogWriter:
             crash.point("mid_sink")
             rows = sum(file["rows"] for file in files)
             manifest = self._whoami() | {"sequence": delivery.sequence, "rows": rows, "files": files}
-            published = _publish(self._manifest(delivery.sequence), manifest)
+            published = publish(self._manifest(delivery.sequence), _json(manifest))
             self._delete_leftovers(delivery.sequence)
             return rows if published else 0
 
@@ -165,7 +166,7 @@ class ParquetLogWriter:
                     f"({last['checkpoint_id']} of pipeline {last['pipeline']}); its record numbers mean other records",
                     hint="give the sink a new folder, or delete this one to write the log anew",
                 )
-        _publish(self._claims / f"{self._target.claim:08d}.json", self._whoami())
+        publish(self._claims / f"{self._target.claim:08d}.json", _json(self._whoami()))
 
     def _refuse_if_fenced(self) -> None:
         newest = max(_numbers(self._claims), default=self._target.claim)
@@ -214,22 +215,8 @@ def _folder_name(sink: str) -> str:
     return quote(sink, safe="").replace(".", "%2E")
 
 
-def _publish(path: Path, content: dict[str, Any]) -> bool:
-    """Create a file with all of its content, or not at all; False when somebody has already done so."""
-    draft = path.with_name(f"{path.stem}.{uuid4().hex}.draft")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        # A link, unlike a rename, fails when the name is taken.
-        os.link(draft, path)
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink()
-    _sync(path.parent)
-    return True
+def _json(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, indent=1).encode()
 
 
 def _link_or_copy(source: Path, destination: Path) -> None:

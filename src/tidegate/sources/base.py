@@ -4,8 +4,8 @@ A source turns its system's rows into five columns, the same in streaming and in
 
 - ``_partition`` (string): what the watermark is kept by;
 - ``_origin`` (string): the file, or topic and partition, that holds the record;
-- ``_position`` (bigint): its place there (an offset, a row number), or NULL when the system does not say; the engine then
-  numbers the rows of the batch;
+- ``_position`` (bigint): its place there (an offset, a row number), or NULL when the system does not say; the engine
+  then numbers the rows of the batch;
 - ``_arrival`` (bigint, µs): the broker's or file's timestamp;
 - ``_raw`` (binary): the record byte for byte, or NULL when the system hands out typed columns (Parquet),
   which then follow in a struct ``_record``.

@@ -1,8 +1,7 @@
 """The harness: an app on the real engine, fed by hand.
 
-It is a driver like any other – records, state files, delivery, resume – except that rows, the clock and the watermark come
-from a test. Each call is one micro-batch and returns what came out of it.
-"""
+It is a driver like any other – records, state files, delivery, resume – except that rows, the clock and the watermark
+come from a test. Each call is one micro-batch and returns what came out of it."""
 
 from __future__ import annotations
 

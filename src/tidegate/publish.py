@@ -18,27 +18,21 @@ from tidegate.errors import CheckpointError
 
 def publish(path: Path, content: bytes, *, crash_point: str = "") -> bool:
     """Create `path` with `content`; False when it already exists. Never overwrites, never leaves half a file."""
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+    draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     try:
-        with temporary.open("wb") as file:
+        with draft.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         crash.point(crash_point)
         try:
-            os.link(temporary, path)
+            os.link(draft, path)  # a link, unlike a rename, fails when the name is taken
         except FileExistsError:
             return False
         sync_folder(path.parent)
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot write {path}: {error.strerror}",
-            hint="the checkpoint must be a writable folder with free space, on a file system with hard links",
-        ) from error
-    else:
         return True
     finally:
-        temporary.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
