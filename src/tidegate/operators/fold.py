@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.operators.assign import Assignment
-from tidegate.operators.path import INTERNAL, Rows
+from tidegate.operators.path import INTERNAL, WHOLE, Rows
 from tidegate.operators.sql import Relation, Thresholds, quote, select, text, user
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def fold_source(source: SourceNode, routed: Relation, pipeline: str) -> Relation
         f"{_PLACE}, 'reason', _tg.reason, 'error', _tg.error, "
         f"'window_start', {nothing}, 'window_end', {nothing}, 'raw', {_raw(source)}) END AS _dead"
     )
-    fated = select(["_tg", "0 AS _element", fate], routed)
+    fated = select(["_tg", WHOLE, fate], routed)
     rows = select(["_fate", "_tg.partition AS _partition", letter, f"{_TRUSTED} AS _trusted"], fated)
     keys = ["_fate", "_partition", "_dead"]
     return select([*keys, "count(1) AS _n", "max(_trusted) AS _newest"], rows) + f" GROUP BY {', '.join(keys)}"

@@ -2,8 +2,8 @@
 
 Steps mark instead of dropping: a row that a condition filters stays in the plan with ``_alive = false`` until it has
 been counted. Expressions see only live rows. `_lead` tells the one row that stands for the event when a flat_map has
-made several of it, so that an event is counted once; `_unnested` is 0 before a flat_map, 1 for an event without
-elements, 2 for an element.
+made several of it, so that an event is counted once; `_element` is its place in the arrays of all flat_maps so far.
+`_unnested` is 0 before a flat_map, 1 for an event without elements, 2 for an element.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 INTERNAL = ("_tg", "_alive", "_lead", "_element", "_unnested")
+WHOLE = "CAST(array() AS ARRAY<INT>) AS _element"
+"""The place of an event that no flat_map has taken apart."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def has_flat_map(steps: tuple[Step, ...]) -> bool:
 
 def walk(steps: tuple[Step, ...], routed: Rows, bridge: Bridge) -> Rows:
     """Apply the steps; every event keeps at least one row, and `_alive` says whether it arrives."""
-    marks = ["_tg", "_alive", "true AS _lead", "0 AS _element", "0 AS _unnested"]
+    marks = ["_tg", "_alive", "true AS _lead", WHOLE, "0 AS _unnested"]
     rows = Rows(select([*marks, *map(quote, routed.columns)], routed.relation), routed.columns)
     for step in steps:
         if isinstance(step, Where):
@@ -68,13 +70,14 @@ def _flat_map(rows: Rows, step: FlatMap) -> Rows:
     nothing = f"array(named_struct('i', 0, 'x', try_element_at({array}, 1), 'alive', false))"
     others = [quote(name) for name in rows.columns if name != step.name]
     split = f"explode(CASE WHEN size({array}) > 0 THEN {elements} ELSE {nothing} END) AS _e"
-    exploded = select(["_tg", "_alive", "_lead", *others, split], rows.relation)
+    exploded = select([*INTERNAL, *others, split], rows.relation)
     columns = [
         "_tg",
         "_alive AND _e.alive AS _alive",
         "_lead AND _e.i = 0 AS _lead",
-        "_e.i AS _element",
-        "CASE WHEN NOT _alive THEN 0 WHEN _e.alive THEN 2 ELSE 1 END AS _unnested",
+        "CASE WHEN _e.alive THEN concat(_element, array(_e.i)) ELSE _element END AS _element",
+        # An element stays one, also when a later flat_map finds nothing in it or a condition has dropped it before.
+        "CASE WHEN NOT _alive THEN _unnested WHEN _e.alive OR _unnested = 2 THEN 2 ELSE 1 END AS _unnested",
         *others,
         f"_e.x AS {quote(step.name)}",
     ]
@@ -83,7 +86,7 @@ def _flat_map(rows: Rows, step: FlatMap) -> Rows:
 
 
 def _transform(rows: Rows, step: Transform, bridge: Bridge) -> Rows:
-    """The user's function on the live rows; the others go around it."""
+    """The user's function on the live rows; the others go around it, and those that it drops are filtered."""
     marks = ("_lead", "_element", "_unnested")
     carried = "named_struct('_tg', _tg, " + ", ".join(f"'{name}', {name}" for name in marks) + ") AS _tg"
     alive = select([carried, *map(quote, rows.columns)], rows.relation, "_alive")
@@ -99,10 +102,11 @@ def _transform(rows: Rows, step: Transform, bridge: Bridge) -> Rows:
 
     relation, columns = bridge(alive, checked)
     produced = tuple(name for name in columns if name != "_tg")
-    back = select(
-        ["_tg._tg AS _tg", "true AS _alive", *[f"_tg.{name} AS {name}" for name in marks], *map(quote, produced)],
-        relation,
-    )
+    unwrapped = [f"_tg.{name} AS {name}" for name in ("_tg", *marks)]
     empty = [f"NULL AS {quote(name)}" for name in produced]
-    around = select(["_tg", "_alive", *marks, *empty], rows.relation, "NOT _alive")
-    return Rows(f"{back} UNION ALL {around}", produced)
+    back = select([*unwrapped, "true AS _alive", *map(quote, produced)], relation)
+    around = select(["_tg", *marks, "_alive", *empty], rows.relation, "NOT _alive")
+    same = "given._tg._tg.row = kept._tg._tg.row AND given._tg._element = kept._tg._element"
+    missing = f"SELECT given._tg FROM ({alive}) AS given LEFT ANTI JOIN {relation} AS kept ON {same}"
+    lost = select([*unwrapped, "false AS _alive", *empty], missing)
+    return Rows(f"{back} UNION ALL {around} UNION ALL {lost}", produced)

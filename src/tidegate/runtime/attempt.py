@@ -239,6 +239,10 @@ class Attempt:
             duplicates=folded.fates.get("duplicate", 0) + folded.dead.get("DUPLICATE", 0),
             dead=dead,
         )
+        # What the source let pass must arrive at the head of every path, counted there or here.
+        for operation in self._operations(name):
+            if operation.node.name in self.ledger.paths:
+                self.ledger.paths[operation.node.name].passed = folded.counts["passed"]
 
     def _corrupt_source(self) -> str:
         """The source that the unreadable files belong to: the one whose folder holds them."""

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate import crash
+from tidegate.errors import BalanceError
 from tidegate.operators.fire import FireBounds, Merging, fire_due, fire_late, merge
 from tidegate.operators.fold import COUNTS, STATE_FATES, FoldBounds, fold, mark
 from tidegate.operators.path import Rows, has_flat_map, walk
@@ -83,6 +84,7 @@ class Operation:
         self.added = added
         self._folded_rows = 0
         self._fired_rows = 0
+        self._transformed: list[DataFrame] = []
         folded = self._plan(sample, FoldBounds(BEGINNING, BEGINNING), carries_source=True)
         self._schema: StructType = folded.schema
 
@@ -98,6 +100,9 @@ class Operation:
         folded = Folded(staged, counter.result(), counter.again)
         account(folded)
         self._folded_rows = staged.rows("slice", "straggler", "dead", "copy")
+        for frame in self._transformed:
+            frame.unpersist()
+        self._transformed.clear()
         return folded
 
     def probe(self, routed: Routed, before: int | None) -> None:
@@ -115,6 +120,8 @@ class Operation:
         def bridge(relation: Relation, function: Callable[[DataFrame], DataFrame]) -> tuple[Relation, tuple[str, ...]]:
             name = f"transformed{len(frames)}"
             frames[name] = function(run(routed.spark, relation, frames))
+            if counter:
+                self._transformed.append(_each_once(frames[name].persist(), self.node))
             return f"{{{name}}}", tuple(frames[name].columns)
 
         rows = walk(self.node.steps, routed.rows, bridge)
@@ -270,6 +277,19 @@ class Operation:
         ours = {f"_key_{name}" for name in self.node.key_names} | {"_slice", "_n"}
         ours |= {column for alias, aggregate in self.node.aggregates for column in aggregate.partial_sql(alias)}
         return StructType([field for field in self._schema.fields if field.name in ours])
+
+
+def _each_once(transformed: DataFrame, node: WindowNode) -> DataFrame:
+    """Refuse what a transform has made twice of one event; what it has dropped is found, and counted as filtered."""
+    times = transformed.groupBy("_tg._tg.row", "_tg._element").count()
+    doubled = times.where("count > 1").limit(1).toArrow()
+    if doubled.num_rows:
+        raise BalanceError(
+            f"a transform() on the way to operator {node.name!r} returned an event {doubled['count'][0]} times; "
+            "nothing was decided",
+            hint="each row of `_tg` may come out at most once; use flat_map() to make several rows of an event",
+        )
+    return transformed
 
 
 def account(folded: Folded) -> None:
