@@ -108,7 +108,7 @@ class Attempt:
             if node.event_id is not None:
                 closed = [(op.node, op.closed(self._before(op))) for op in operations]
                 remembered = self.engine.state.of(name, "ids")
-                stored = operations[0].read(remembered, REMEMBERED) if remembered else None
+                stored = operations[0].read(remembered, REMEMBERED, routed.spark) if remembered else None
                 frames = {} if stored is None else {"ids": stored}
                 marked = dedup(node, routed.rows.relation, "{ids}" if stored is not None else None, closed)
                 routed = self._keep(routed.relation(marked, **frames), routed)

@@ -264,8 +264,9 @@ class Operation:
     def _merging(self) -> Merging:
         return Merging({f.name: f.dataType.simpleString() for f in self._schema.fields}, tuple(self.added))
 
-    def read(self, files: list[StateFile], schema: Any) -> DataFrame:
-        reader = self.spark.read.option("recursiveFileLookup", "true")
+    def read(self, files: list[StateFile], schema: Any, spark: SparkSession | None = None) -> DataFrame:
+        """State files as a DataFrame, of the session in which it will be used: a micro-batch has one of its own."""
+        reader = (spark or self.spark).read.option("recursiveFileLookup", "true")
         if schema is not None:
             reader = reader.schema(schema)
         return reader.parquet(*self.state.paths(files))
