@@ -18,6 +18,7 @@ from tidegate.operators.sql import BEGINNING
 from tidegate.runtime.counting import Counter
 from tidegate.runtime.ledger import Ledger, SourceLine
 from tidegate.runtime.merge import concatenate
+from tidegate.runtime.moment import Moment
 from tidegate.runtime.operate import Folded, Operation, Routed, account
 from tidegate.runtime.poison import Culprit, corrupt_file, is_data_error, isolate, sentence
 from tidegate.runtime.records import StateFile
@@ -203,13 +204,16 @@ class Attempt:
             folded = self._folded.get(name)
             fresh = operation.keep(folded, self.sequence) if folded else []
             self.change.added += fresh
-            paths, counts = operation.fire(fresh, before, after[name], self._folder(name) / "panes")
+            moment = Moment(self.sequence, before, after[name], self.engine.last.clock, self.batch.clock)
+            fired = operation.fire(folded, fresh, moment, self._folder(name) / "panes")
+            self.change.added += fired.change.added
+            self.change.removed += fired.change.removed
             if folded:
                 self.ledger.paths[name], self.ledger.operators[name] = operation.lines(folded)
-            if paths:
-                self.outbox[name] = tuple(str(path.relative_to(self.engine.state.folder)) for path in paths)
-                self.change.added += operation.keep_panes(paths, self.sequence)
-                self.ledger.operators.setdefault(name, operation.silent_line()).panes = counts
+            if fired.panes:
+                self.outbox[name] = tuple(str(path.relative_to(self.engine.state.folder)) for path in fired.panes)
+                self.change.added += operation.keep_panes(fired.panes, self.sequence)
+                self.ledger.operators.setdefault(name, operation.silent_line()).panes = fired.counts
             upkeep = operation.upkeep(after[name], self._folder(name) / "compact", self.sequence)
             self.change.added += upkeep.added
             self.change.removed += upkeep.removed
@@ -235,7 +239,7 @@ class Attempt:
             dead["CORRUPT_FILE"] = corrupt
         self.ledger.sources[name] = SourceLine(
             read=folded.counts["read"] + corrupt,
-            passed=folded.counts["passed"],
+            passed=folded.passed(),
             duplicates=folded.fates.get("duplicate", 0) + folded.dead.get("DUPLICATE", 0),
             dead=dead,
         )

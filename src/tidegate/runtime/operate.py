@@ -18,10 +18,11 @@ from tidegate import crash
 from tidegate.errors import BalanceError
 from tidegate.operators.fire import FireBounds, Merging, fire_due, fire_late, merge
 from tidegate.operators.fold import COUNTS, STATE_FATES, FoldBounds, fold, mark
-from tidegate.operators.path import Rows, has_flat_map, walk
-from tidegate.operators.sql import BEGINNING, Relation, clip, quote, run, select
+from tidegate.operators.path import Rows, has_flat_map, has_transform, walk
+from tidegate.operators.sql import BEGINNING, END_OF_TIME, Relation, clip, quote, run, select, text
 from tidegate.runtime.counting import Counter
 from tidegate.runtime.ledger import OperatorLine, PathLine
+from tidegate.runtime.moment import Moment
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import SMALL, Staged, stage
 from tidegate.runtime.state import Change, State
@@ -47,6 +48,31 @@ class Folded:
     dead: dict[str, int] = field(default_factory=dict)
     fates: dict[str, int] = field(default_factory=dict)
     partially_late: int = 0
+
+    def settle(self, counted: dict[str, int]) -> dict[str, int]:
+        """The ledger's input side in full: what was not counted follows from what was read and what left on the way."""
+        if "arrived" in counted:
+            return counted
+        refused = self.fates.get("duplicate", 0) + sum(n for reason, n in self.dead.items() if reason != "LATE")
+        passed = counted.get("passed", counted["read"] - refused)
+        arrived = passed - self.fates.get("filtered", 0)
+        return counted | {"passed": passed, "arrived": arrived, "unnested": 0, "elements": 0}
+
+    def passed(self) -> int:
+        """How many events the source let pass, as found in the staged files – where an event is one row."""
+        if self.counts.get("elements"):
+            return self.counts["passed"]
+        whole = ("slice", "straggler", "candidate", "filtered", "empty", "dropped", "passed")
+        return sum(self.fates.get(fate, 0) for fate in whole) + self.dead.get("LATE", 0)
+
+
+@dataclass
+class Fired:
+    """What firing has staged: pane files, how many panes of each timing, and what it does to the live files."""
+
+    panes: list[Path] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    change: Change = field(default_factory=Change)
 
 
 @dataclass(frozen=True)
@@ -89,16 +115,19 @@ class Operation:
         self._schema: StructType = folded.schema
 
     def closed(self, watermark: int | None) -> int:
-        return clip(floor(watermark) - self.node.allowed_lateness)
+        """Windows that end up to here are closed; the end of the stream closes all."""
+        now = floor(watermark)
+        return END_OF_TIME if now >= END_OF_TIME else clip(now - self.node.allowed_lateness)
 
     def fold(self, routed: Routed, before: int | None, folder: Path, *, carries_source: bool) -> Folded:
         """Fold the events of a batch into staged slices; count them on the way in."""
         bounds = FoldBounds(floor(before), self.closed(before))
-        counter = Counter(COUNTS)
+        counter = self._counter(routed)
         result = self._plan(routed, bounds, carries_source=carries_source, counter=counter)
         staged = stage(result, folder, "_fate", small=self._folded_rows <= SMALL)
-        folded = Folded(staged, counter.result(), counter.again)
+        folded = Folded(staged, {}, lambda: folded.settle(counter.again()))
         account(folded)
+        folded.counts = folded.settle(counter.result())
         self._folded_rows = staged.rows("slice", "straggler", "dead", "copy")
         for frame in self._transformed:
             frame.unpersist()
@@ -111,11 +140,29 @@ class Operation:
         result = self._plan(routed, bounds, carries_source=True)
         result.write.format("noop").mode("overwrite").save()
 
+    def _counter(self, routed: Routed) -> Counter:
+        """What is counted on the way in, and where.
+
+        On a plain path the rows are counted as they are read, for there they lie ready; counting further on would
+        make Spark put every row together only to count it. A flat_map or a transform changes how many there are, so
+        its path is counted at its end.
+        """
+        if self._counts_at_end():
+            return Counter(COUNTS)
+        if "events" in routed.frames:
+            return Counter({"read": f"count_if(_source = {text(self.node.source.name)})"})
+        return Counter({"read": "count(1)", "passed": "count_if(_alive)"})
+
+    def _counts_at_end(self) -> bool:
+        return has_flat_map(self.node.steps) or has_transform(self.node.steps)
+
     def _plan(
         self, routed: Routed, bounds: FoldBounds, *, carries_source: bool, counter: Counter | None = None
     ) -> DataFrame:
-        """The fold of the routed rows. Counting is a node of the plan, so these are two statements, not one."""
+        """The fold of the routed rows, with the counter on the way."""
         frames = dict(routed.frames)
+        if counter and not self._counts_at_end():
+            frames = {name: counter.watch(frame) for name, frame in frames.items()}
 
         def bridge(relation: Relation, function: Callable[[DataFrame], DataFrame]) -> tuple[Relation, tuple[str, ...]]:
             name = f"transformed{len(frames)}"
@@ -125,11 +172,12 @@ class Operation:
             return f"{{{name}}}", tuple(frames[name].columns)
 
         rows = walk(self.node.steps, routed.rows, bridge)
-        marked = run(routed.spark, mark(self.node, rows, bounds, carries_source=carries_source), frames)
-        watched = counter.watch(marked) if counter else marked
-        relation = fold(self.node, Rows("{marked}", rows.columns), bounds, self.pipeline)
+        marked = mark(self.node, rows, bounds, carries_source=carries_source)
+        if counter and self._counts_at_end():
+            frames, marked = {"marked": counter.watch(run(routed.spark, marked, frames))}, "{marked}"
+        folded = run(routed.spark, fold(self.node, Rows(marked, rows.columns), bounds, self.pipeline), frames)
         # Spark looks for its observations in the plan as written, where a view is only a name; a select resolves it.
-        return run(routed.spark, relation, {"marked": watched}).select("*")
+        return folded.select("*")
 
     def silent_line(self) -> OperatorLine:
         """The line of an operator that got no events in this batch, and yet may speak."""
@@ -165,11 +213,9 @@ class Operation:
                 files.append(self.state.entry(path, self.node.name, fate, low=low, high=high, sequence=sequence))
         return files
 
-    def fire(
-        self, fresh: list[StateFile], before: int | None, after: int | None, folder: Path
-    ) -> tuple[list[Path], dict[str, int]]:
-        """Stage the panes that are due; the files, and how many panes of each timing."""
-        node, bounds = self.node, self.bounds(before, after)
+    def fire(self, folded: Folded | None, fresh: list[StateFile], moment: Moment, folder: Path) -> Fired:
+        """Stage the panes that are due. `fresh` are the state files that were kept of `folded`."""
+        node, bounds = self.node, self.bounds(moment.before, moment.after)
         live = [*self.state.of(node.name, *STATE_FATES), *fresh]
         lower, upper = bounds.due(node)
         due = [file for file in live if file.low < upper and file.high > lower] if upper > lower else []
@@ -188,17 +234,11 @@ class Operation:
             earlier = "{said}" if said else None
             panes.append(fire_late(node, "{reach}", "{stragglers}", earlier, bounds, touched, merging))
         if not panes:
-            return [], {}
+            return Fired()
         result = run(self.spark, " UNION ALL ".join(panes), frames)
         staged = stage(result, folder, None, small=self._fired_rows <= SMALL)
-        table = staged.table("", columns=["pane_timing", "pane_change"])
-        if table is None:
-            return [], {}
-        self._fired_rows = table.num_rows
-        spoken = table.filter(pc.equal(table["pane_change"], "upsert"))
-        counts = {row["values"]: row["counts"] for row in pc.value_counts(spoken["pane_timing"]).to_pylist()}
-        retracted = table.num_rows - spoken.num_rows
-        return staged.of(""), counts | ({"retract": retracted} if retracted else {})
+        self._fired_rows = staged.rows("")
+        return Fired(staged.of(""), count_panes(staged, ""))
 
     def keep_panes(self, paths: list[Path], sequence: int) -> list[StateFile]:
         """Pane files stay live while their windows may speak again: they know the index and what was said."""
@@ -291,6 +331,17 @@ def _each_once(transformed: DataFrame, node: WindowNode) -> DataFrame:
             hint="each row of `_tg` may come out at most once; use flat_map() to make several rows of an event",
         )
     return transformed
+
+
+def count_panes(staged: Staged, kind: str) -> dict[str, int]:
+    """How many panes of each timing, and how many were taken back."""
+    table = staged.table(kind, columns=["pane_timing", "pane_change"])
+    if table is None:
+        return {}
+    spoken = table.filter(pc.equal(table["pane_change"], "upsert"))
+    counts = {row["values"]: row["counts"] for row in pc.value_counts(spoken["pane_timing"]).to_pylist()}
+    retracted = pc.sum(pc.equal(table["pane_change"], "retract")).as_py()
+    return counts | ({"retract": retracted} if retracted else {})
 
 
 def account(folded: Folded) -> None:

@@ -99,7 +99,9 @@ class Files:
 
         kind, _, name = (self.partition or "").partition(":")
         if kind == "path":
-            partition = f"coalesce(nullif(regexp_extract(_metadata.file_path, '/{name}=([^/]+)/', 1), ''), '?')"
+            # Evaluated for every row, so no regular expression.
+            part = f"substring_index(substring_index(_metadata.file_path, '/{name}=', -1), '/', 1)"
+            partition = f"CASE WHEN contains(_metadata.file_path, '/{name}=') THEN {part} ELSE '?' END"
         else:
             partition = "'0'"  # a column partition is known only after decoding
         columns = [
