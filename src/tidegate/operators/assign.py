@@ -6,6 +6,8 @@ a window combines slices when it fires.
 - hopping: slice = gcd(size, slide); slice of t is ``t − (t − offset) mod slice``. The last window of t starts at
   ``t − (t − offset) mod slide``; the first is the earliest that still contains t.
 - calendar: slice = the calendar unit in its time zone; the window is the slice.
+- session: slice = gap, counted from 0; events of one slice always share a session. Its bounds are made by its events, so `last_end` is
+  only the earliest time at which the event's session can end: past that, an event must be judged with its session.
 - global: one slice, which never ends.
 """
 
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 
 from tidegate.errors import PipelineError
 from tidegate.operators.sql import END_OF_TIME, text
-from tidegate.windows import Calendar, Global, Hopping, Window
+from tidegate.windows import Calendar, Global, Hopping, Session, Window
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Assignment:
                 return _calendar_start(w, time)
             case Global():
                 return f"CASE WHEN {time} IS NOT NULL THEN 0L END"
+            case Session() as w:
+                return f"({time} - pmod({time}, {w.gap}L))"
             case other:
                 raise PipelineError(f"window {other} has no slices of this kind")
 
@@ -43,6 +47,9 @@ class Assignment:
                 return f"({self.last_start(time)} + {w.size}L)"
             case Calendar() as w:
                 return _calendar_end(w, time)
+            case Session() as w:
+                # A cap may end a session where the next one begins, which is never within its last slice.
+                return f"({time if w.max_length is None else self.slice(time)} + {w.gap}L)"
             case _:
                 return f"CASE WHEN {time} IS NOT NULL THEN {END_OF_TIME}L END"
 
@@ -51,6 +58,8 @@ class Assignment:
         match self.window:
             case Hopping() as w:
                 return f"({time} - pmod({time} - {w.offset}L, {w.slide}L))"
+            case Session():
+                return time
             case _:
                 return self.slice(time)
 

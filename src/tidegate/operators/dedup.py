@@ -44,7 +44,7 @@ def dedup(source: SourceNode, routed: Relation, remembered: Relation | None, clo
         "reason": "CASE WHEN _repeated IS NOT NULL THEN 'DUPLICATE' ELSE _tg.reason END",
         "error": "CASE WHEN _repeated IS NOT NULL THEN 'same id and event time as an earlier event' ELSE _tg.error END",
     }
-    fields: tuple[str, ...] = ("partition", "origin", "arrival", "raw", "position", "row", "reason", "error", "time")
+    fields: tuple[str, ...] = ("partition", "origin", "arrival", "raw", "position", "row", "reason", "error", "time", "id")
     fields += ("record",) if source.connector.encoding == "record" else ()
     envelope = ", ".join(f"'{name}', {changed.get(name, f'_tg.{name}')}" for name in fields)
     columns = [

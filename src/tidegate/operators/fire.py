@@ -53,7 +53,7 @@ class Merging:
 
 def fire_due(node: WindowNode, slices: Relation, bounds: FireBounds, merging: Merging) -> Relation:
     """The first pane of every window that has become due."""
-    windows = _windows(node, slices, bounds.due(node))
+    windows = windows_of(node, slices, bounds.due(node))
     merged = merge(node, windows, "_start", merging)
     end = Assignment(node.window).end("_start")
     limit = Thresholds([bounds.complete_before, bounds.closed], "_start")
@@ -76,12 +76,12 @@ def fire_late(
     """
     keys = key_columns(node)
     due = (bounds.closed_before, bounds.complete_before)
-    fresh = _windows(node, stragglers, due)
+    fresh = windows_of(node, stragglers, due)
     touched = f"SELECT DISTINCT {', '.join([*keys, '_start'])} FROM ({fresh})"
     hint = "/*+ BROADCAST(r) */ " if touched_rows <= BROADCAST_ROWS else ""
     rows = fresh
     if node.accumulation != "discarding":
-        rows = f"SELECT {hint}l.* FROM ({_windows(node, slices, due)}) l LEFT SEMI JOIN ({touched}) r ON {_same(node)}"
+        rows = f"SELECT {hint}l.* FROM ({windows_of(node, slices, due)}) l LEFT SEMI JOIN ({touched}) r ON {_same(node)}"
     merged = merge(node, rows, "_start", merging)
     index = "0"
     if said is not None:
@@ -117,22 +117,27 @@ def fire_late(
 
 def merge(node: WindowNode, rows: Relation, by: str, merging: Merging) -> Relation:
     """Partials merged per (key, `by`)."""
+    partials = merged_partials(node, merging)
+    older = [f"bool_or({quote(f'_before_{alias}')}) AS {quote(f'_before_{alias}')}" for alias in merging.added]
+    keys = [*key_columns(node), by]
+    return select([*keys, *partials, *older, "sum(_n) AS _n"], rows) + f" GROUP BY {', '.join(keys)}"
+
+
+def merged_partials(node: WindowNode, merging: Merging) -> list[str]:
+    """The columns of merged partials."""
     # A merge may widen a type (decimal sums do): state keeps the type of the partial, however often it is merged.
-    partials = [
+    return [
         f"{_keep_type(user(sql), merging.types[column])} AS {quote(column)}"
         for alias, aggregate in node.aggregates
         for column, sql in aggregate.merge_sql(alias).items()
     ]
-    older = [f"bool_or({quote(f'_before_{alias}')}) AS {quote(f'_before_{alias}')}" for alias in merging.added]
-    keys = [*key_columns(node), by]
-    return select([*keys, *partials, *older, "sum(_n) AS _n"], rows) + f" GROUP BY {', '.join(keys)}"
 
 
 def _keep_type(sql: str, type_: str) -> str:
     return f"try_cast(({sql}) AS {type_})" if type_.startswith("decimal") else sql
 
 
-def _windows(node: WindowNode, slices: Relation, due: tuple[int, int]) -> Relation:
+def windows_of(node: WindowNode, slices: Relation, due: tuple[int, int]) -> Relation:
     """Each slice once per window that contains it and ends in the range `due`."""
     assignment = Assignment(node.window)
     limit = Thresholds(due, "_slice")

@@ -5,6 +5,7 @@ Each row gets a *fate*, and all fates go through the same shuffle:
 - ``slice``: accepted; folded into the partials of (key, slice, source partition);
 - ``straggler``: the same, but for a window that was complete before the batch – in files of its own, so that old
   slices do not stretch the range of every file, and the sign that a late pane is due;
+- ``candidate``: an event that may turn out late once it is known which session it joins; it travels alone, with the dead letter it will be;
 - ``dead``: refused, by the source or as LATE by this operator; its envelope is an extra grouping key, so it stays one
   row; ``copy``: the same for an event that was accepted, but missed some of its windows (on request);
 - ``filtered``, ``duplicate``, and around a flat_map ``empty`` and ``dropped``: folded into a count per source
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from tidegate.operators.assign import Assignment
 from tidegate.operators.path import INTERNAL, WHOLE, Rows
 from tidegate.operators.sql import Relation, Thresholds, quote, select, text, user
+from tidegate.windows import Session
 
 if TYPE_CHECKING:
     from tidegate.stream import SourceNode, WindowNode
@@ -47,6 +49,7 @@ _PLACE = (
     "'arrival', nullif(_tg.arrival, -1L), 'time', _tg.time"
 )
 _ACCEPTED = "_fate IN ('slice', 'straggler')"
+_FOLDED = "_fate IN ('slice', 'straggler', 'candidate')"
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,9 @@ def mark(node: WindowNode, rows: Rows, bounds: FoldBounds, *, carries_source: bo
         if carries_source
         else ""
     )
+    too_late = "'candidate'" if isinstance(node.window, Session) else "'dead'"
     fate = (
-        f"CASE WHEN _alive AND {late} THEN 'dead' "
+        f"CASE WHEN _alive AND {late} THEN {too_late} "
         f"WHEN _alive AND {assignment.first_end('_tg.time')} <= {limit[0]} THEN 'straggler' "
         f"WHEN _alive THEN 'slice' {source_fates} WHEN _unnested = 2 THEN 'dropped' "
         "WHEN _tg.reason IS NULL AND _lead THEN CASE WHEN _unnested = 1 THEN 'empty' ELSE 'filtered' END END AS _fate"
@@ -98,13 +102,14 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
             "_fate",
             "_tg.partition AS _partition",
             f"{_letter(node, pipeline)} AS _dead",
-            f"CASE WHEN {_ACCEPTED} THEN {assignment.slice('_tg.time')} END AS _slice",
-            f"CASE WHEN {_ACCEPTED} THEN _last_end END AS _last_end",
+            f"CASE WHEN {_FOLDED} THEN {assignment.slice('_tg.time')} END AS _slice",
+            f"CASE WHEN {_FOLDED} THEN _last_end END AS _last_end",
             f"{_TRUSTED} AS _trusted",
             "_partially",
             f"{_ORDER} AS _order",
-            *[f"CASE WHEN {_ACCEPTED} THEN {user(sql)} END AS {quote('_key_' + name)}" for name, sql in node.keys],
-            *[f"CASE WHEN {_ACCEPTED} THEN {name} END AS {name}" for name in users],
+            *(["_tg.id AS _id"] if _keeps_ids(node) else []),
+            *[f"CASE WHEN {_FOLDED} THEN {user(sql)} END AS {quote('_key_' + name)}" for name, sql in node.keys],
+            *[f"CASE WHEN {_FOLDED} THEN {name} END AS {name}" for name in users],
         ],
         rows,
     )
@@ -120,6 +125,10 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
         "max(_trusted) AS _newest",
         "max(_last_end) AS _high",
     ]
+    if isinstance(node.window, Session):
+        counts += ["min(_order.t) AS _first", "max(_order.t) AS _last"]
+    if _keeps_ids(node):
+        counts.append("collect_list(CASE WHEN _id IS NOT NULL THEN named_struct('id', _id, 'time', _order.t) END) AS _ids")
     return select([*keys, *partials, *counts], rows) + f" GROUP BY {', '.join(keys)}"
 
 
@@ -143,6 +152,11 @@ def fold_source(source: SourceNode, routed: Relation, pipeline: str) -> Relation
     return select([*keys, "count(1) AS _n", "max(_trusted) AS _newest"], rows) + f" GROUP BY {', '.join(keys)}"
 
 
+def _keeps_ids(node: WindowNode) -> bool:
+    """A session remembers the ids of its events itself (see `open`)."""
+    return isinstance(node.window, Session) and node.source.event_id is not None
+
+
 def key_columns(node: WindowNode) -> list[str]:
     """The key columns as state holds them."""
     return [quote(f"_key_{name}") for name in node.key_names]
@@ -152,7 +166,7 @@ def _letter(node: WindowNode, pipeline: str) -> str:
     """What a dead letter keeps of its event, for rows that are one."""
     operator = f"CASE WHEN _late OR _fate = 'copy' THEN {text(node.name)} END"
     return (
-        "CASE WHEN _fate IN ('dead', 'copy') THEN named_struct("
+        "CASE WHEN _fate IN ('dead', 'copy', 'candidate') THEN named_struct("
         f"'id', {_identity(pipeline, node.source.name, operator)}, 'operator', {operator}, {_PLACE}, "
         "'reason', CASE WHEN _late THEN 'LATE' WHEN _fate = 'copy' THEN 'PARTIALLY_LATE' ELSE _tg.reason END, "
         "'error', CASE WHEN _late THEN 'every window of the event had closed' "

@@ -43,10 +43,14 @@ def route(source: SourceNode, events: Relation, clock: int, poison: Mapping[int,
     kept = ", ".join(f"'{name}', _tg.{name}" for name in ENVELOPE if name not in ("position", "reason", "error"))
     # A typed source has no bytes to keep: its columns travel along, and are written as JSON should the event be
     # refused.
+    identity = ""
+    if source.event_id is not None:
+        sql = quote(source.event_id) if source.event_id in source.contract.names else f"({user(source.event_id)})"
+        identity = f", 'id', CASE WHEN reason IS NULL THEN CAST({sql} AS STRING) END"
     record = f", 'record', struct({', '.join(names)})" if source.connector.encoding == "record" else ""
     envelope = (
         f"named_struct({kept}, 'position', coalesce(_tg.position, _row), 'row', _row, "
-        f"'reason', reason, 'error', error, 'time', _time{record}) AS _tg"
+        f"'reason', reason, 'error', error, 'time', _time{identity}{record}) AS _tg"
     )
     return select([envelope, "reason IS NULL AS _alive", *names], reasoned)
 

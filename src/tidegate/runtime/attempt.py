@@ -342,10 +342,11 @@ class Attempt:
         """Let go of what was kept in memory, and of staged rows that have been turned into something else."""
         for frame in self._persisted:
             frame.unpersist()
+        kept = {self.engine.state.folder / file.path for file in self.change.added}
         for folded in (*self._folded.values(), *self._source_folds.values()):
-            for fate, paths in folded.staged.files.items():
-                if fate not in ("slice", "straggler"):
-                    for path in paths:
+            for paths in folded.staged.files.values():
+                for path in paths:
+                    if path not in kept:
                         path.unlink(missing_ok=True)
 
     # -- small things -----------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from tidegate.runtime.attempt import Attempt, SourceWork
 from tidegate.runtime.delivery import Deliverer
 from tidegate.runtime.identity import Fate, compare
 from tidegate.runtime.ledger import Ledger
-from tidegate.runtime.operate import Operation
+from tidegate.runtime.open_operation import operation_for
 from tidegate.runtime.records import (
     KEEP_SNAPSHOTS,
     SNAPSHOT_EVERY,
@@ -83,7 +83,7 @@ class Engine:
         sequence = position.last.sequence + 1 if position else 1
         self.signatures = stored | {n: reconcile(node, stored.get(n), sequence) for n, node in app.operators.items()}
         self.operations = {
-            name: Operation(
+            name: operation_for(
                 spark,
                 node,
                 self.state,

@@ -68,8 +68,11 @@ def need_java() -> None:
         )
 
 
-def make_session(name: str, cores: str = "*") -> SparkSession:
-    """A local session, or the one that `spark-submit` has set up, with the engine's settings."""
+def make_session(name: str, cores: str = "*", *, brief: bool = False) -> SparkSession:
+    """A local session, or the one that `spark-submit` has set up, with the engine's settings.
+
+    `brief` is for tests and other short work: the JVM then compiles quickly rather than well.
+    """
     need_java()
     from pyspark.sql import SparkSession
 
@@ -79,6 +82,8 @@ def make_session(name: str, cores: str = "*") -> SparkSession:
         builder = builder.master(f"local[{cores}]").config(
             "spark.driver.memory", os.environ.get("TIDEGATE_MEMORY", "2g")
         )
+    if brief or "TIDEGATE_BRIEF" in os.environ:
+        builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     settings = SETTINGS | {
         "spark.sql.shuffle.partitions": str(number),
         "spark.driver.host": "127.0.0.1",

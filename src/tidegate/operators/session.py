@@ -1,0 +1,82 @@
+"""Session: periods of activity of a key, made by their events.
+
+An event occupies ``[t, t + gap)``; what touches or overlaps is one session, ``[first, last + gap)``. The fold has put events into slices of
+length gap, whose events always share a session, so sessions are exact from slices alone: a row is an extent of time, from its first to its last
+event, whether it is a slice of this batch or a session that was open before. Rows in the order of time, cut where more than the gap lies
+between one and all before it, are the sessions. Without a cap they only ever merge, so a session stays one row.
+
+**Late** is judged on the session that an event would belong to, after merging. Only an event with ``t + gap`` closed can turn out late: these *candidates*
+come one by one, with the letter they will be. A session that is closed at `W_in` consists of candidates alone – nothing that was accepted before is in it,
+or it would be open – so it is not a session but a bundle of dead letters.
+
+When a session changes its bounds it is a new window: its index starts at 0, what its parts have counted and remembered is merged, and what
+they have said stands until the first pane that replaces it.
+"""
+
+from __future__ import annotations
+
+from tidegate.operators.open import Shape
+from tidegate.operators.sql import Relation, Thresholds, select
+from tidegate.operators.trigger import Turn
+
+_LETTER = "named_struct('partition', _partition, 'dead', _dead) AS _letter"
+
+
+def session_rows(shape: Shape, fresh: Relation | None, candidates: Relation | None, kept: Relation | None) -> Relation:
+    """All extents of time that sessions are made of, brought together by key."""
+    given = {"_first": "_first", "_last": "_last", "_news": "_n"}
+    given |= {"_ids": "_ids"} if shape.keeps_ids else {}
+    given |= {"_slice": "_slice", "_n": "_n", "_shown": "CAST(NULL AS BOOLEAN)"} if shape.is_cut else {}
+    # The letter's type is that of the candidates'; an untyped NULL takes it on.
+    no_letter = ["NULL AS _letter"] if candidates is not None else []
+    rows = []
+    if fresh is not None:
+        rows.append(select([*shape.fresh(given), "_n AS _arrived", *no_letter], fresh))
+    if candidates is not None:
+        rows.append(select([*shape.fresh(given), "_n AS _arrived", _LETTER], candidates))
+    if kept is not None:
+        rows.append(select([*shape.columns, "0L AS _arrived", *no_letter], kept))
+    # One shuffle by key serves everything that follows.
+    return select(["*"], " UNION ALL ".join(rows)) + f" DISTRIBUTE BY {', '.join(shape.keys)}"
+
+
+def gather_sessions(
+    shape: Shape, fresh: Relation | None, candidates: Relation | None, kept: Relation | None, turn: Turn
+) -> Relation:
+    """The sessions of each key, with those that are nothing but late events marked ``_late``."""
+    assert shape.session is not None
+    gap = shape.session.gap
+    by_key = f"PARTITION BY {', '.join(shape.keys)} ORDER BY _first"
+    reach = f"max(_last) OVER ({by_key} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS _reach"
+    rows = select(["*", reach], session_rows(shape, fresh, candidates, kept))
+    begins = f"CASE WHEN _reach IS NULL OR _first - _reach > {gap}L THEN _first END"
+    rows = select(["*", f"max({begins}) OVER ({by_key} RANGE UNBOUNDED PRECEDING) AS _group"], rows)
+    merged = [
+        *shape.keys,
+        *shape.merged_partials(),
+        "min(_first) AS _first",
+        "max(_last) AS _last",
+        "sum(_news) AS _news",
+        "sum(_arrived) AS _arrived",
+        "max(_index) AS _parts_index",
+        "count(_start) AS _parts",
+        "max(_start) AS _part_start",
+        "max(_end) AS _part_end",
+        "flatten(collect_list(_said)) AS _said",
+        *[f"{memory.merged(memory.column)} AS {memory.column}" for memory in shape.question.memory],
+    ]
+    if shape.keeps_ids:
+        merged.append("flatten(collect_list(_ids)) AS _ids")
+    if candidates is not None:
+        merged.append("collect_list(_letter) AS _letters")
+    grouped = select(merged, rows) + f" GROUP BY {', '.join([*shape.keys, '_group'])}"
+    bounded = select(["*", "_first AS _start", f"_last + {gap}L AS _end"], grouped)
+    same = "_parts = 1 AND _part_start = _start AND _part_end = _end"
+    limit = Thresholds([turn.closed_before], "_start")
+    late = f"_end <= {limit[0]}" if candidates is not None else "false"
+    return select(["*", f"CASE WHEN {same} THEN _parts_index ELSE 0 END AS _index", f"{late} AS _late"], bounded)
+
+
+def take_back(asked: Relation) -> Relation:
+    """A session that speaks takes back everything that stands for it."""
+    return select(["*", "CASE WHEN _speaks THEN _said ELSE array() END AS _back"], asked)

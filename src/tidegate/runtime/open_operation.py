@@ -1,0 +1,194 @@
+"""Open operation: an operator that keeps a table of its open windows (see `operators.open`).
+
+Towards the engine it is an `Operation` like any other. Its state is one set of files of kind ``open``, written anew in each batch that changes it and replacing
+the set before; the slices of the batch are only its input. Closed windows are not in the table, so state is bounded by what is open.
+
+A batch that can change nothing runs no job: without new events, a window whose trigger looks at no clock stays as it is until the watermark reaches
+the first end in the table.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidegate.operators.fold import STATE_FATES
+from tidegate.operators.open import Shape, ask, gather_fixed, needs_open_state, tell
+from tidegate.operators.session import gather_sessions, take_back
+from tidegate.operators.session_cap import gather_cut_sessions, take_back_once
+from tidegate.operators.sql import Relation, quote, run, select, user
+from tidegate.operators.trigger import Turn
+from tidegate.runtime.moment import Moment
+from tidegate.runtime.operate import Fired, Folded, Operation, Routed, count_panes, floor
+from tidegate.runtime.records import StateFile
+from tidegate.runtime.staging import SMALL, Staged, stage
+from tidegate.runtime.state import Change, State
+from tidegate.stream import WindowNode
+from tidegate.windows import Session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def operation_for(
+    spark: SparkSession, node: WindowNode, state: State, pipeline: str, added: dict[str, int], sample: Routed
+) -> Operation:
+    """The kind of operation that a node needs."""
+    kind = OpenOperation if needs_open_state(node) else Operation
+    return kind(spark, node, state, pipeline, added, sample)
+
+
+class OpenOperation(Operation):
+    """One operator with open windows across batches."""
+
+    def __init__(
+        self, spark: SparkSession, node: WindowNode, state: State, pipeline: str, added: dict[str, int], sample: Routed
+    ) -> None:
+        super().__init__(spark, node, state, pipeline, added, sample)
+        self.shape = Shape(node, self._merging(), self._value_types())
+
+    def keep(self, folded: Folded, sequence: int) -> list[StateFile]:
+        """Slices are input here, not state."""
+        return []
+
+    def fire(self, folded: Folded | None, fresh: list[StateFile], moment: Moment, folder: Path) -> Fired:
+        """Ask every open window; stage its panes, what stays open, and the events that turned out late."""
+        kept = self.state.of(self.node.name, "open")
+        slices = folded.staged.of(*STATE_FATES) if folded else []
+        candidates = folded.staged.of("candidate") if folded else []
+        turn = self._turn(moment)
+        if not slices and not candidates and self._nothing_changes(kept, turn):
+            return Fired()
+        result = self._result(slices, candidates, kept, turn)
+        if result is None:
+            return Fired()
+        staged = self._stage(result, folder)
+        change = Change(self._entries(staged, moment), [file.path for file in kept])
+        if folded is not None and isinstance(self.node.window, Session):
+            self._settle(folded, staged)
+        return Fired(staged.of("pane"), count_panes(staged, "pane"), change)
+
+    def keep_panes(self, paths: list[Path], sequence: int) -> list[StateFile]:
+        """What was said is in the open rows."""
+        return []
+
+    def upkeep(self, after: int | None, folder: Path, sequence: int) -> Change:
+        """The table is written anew as a whole: there is nothing to expire or to compact."""
+        return Change()
+
+    def held_ids(self) -> DataFrame | None:
+        """The ids that open sessions hold."""
+        kept = self.state.of(self.node.name, "open")
+        if not kept or not self.shape.keeps_ids:
+            return None
+        inner = select(["inline(_ids)"], "{kept}")
+        return run(self.spark, select(["id AS _id", "time AS _time"], inner), {"kept": self.read(kept, "_ids " + self.shape.columns["_ids"])})
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    def _turn(self, moment: Moment) -> Turn:
+        return Turn(
+            floor(moment.before),
+            floor(moment.after),
+            self.closed(moment.before),
+            self.closed(moment.after),
+            moment.clock_before,
+            moment.clock,
+        )
+
+    def _nothing_changes(self, kept: list[StateFile], turn: Turn) -> bool:
+        """Whether a batch without events can be left out: no clock is crossed and no end is reached."""
+        if not kept:
+            return True
+        if any(self.shape.question.flags(turn)):
+            return False
+        return turn.before == turn.after or min(file.low for file in kept) > turn.after
+
+    def _result(
+        self, slices: list[Path], candidates: list[Path], kept: list[StateFile], turn: Turn
+    ) -> DataFrame | None:
+        shape, frames = self.shape, {}
+        if slices:
+            frames["fresh"] = self._input(slices)
+        if candidates:
+            frames["candidates"] = self._input(candidates)
+        if kept:
+            frames["kept"] = self._kept(kept)
+        if not frames:
+            return None
+        fresh, maybe, open_ = ("{" + name + "}" if name in frames else None for name in ("fresh", "candidates", "kept"))
+        return run(self.spark, self._relation(fresh, maybe, open_, turn), frames)
+
+    def _relation(self, fresh: Relation | None, candidates: Relation | None, kept: Relation | None, turn: Turn) -> Relation:
+        shape = self.shape
+        letters = f"STRUCT<partition: STRING, dead: {shape.merging.types['_dead']}>" if candidates else None
+        if shape.session is None:
+            asked = ask(shape, gather_fixed(shape, fresh, kept, turn), turn)
+        elif shape.is_cut:
+            asked = ask(shape, gather_cut_sessions(shape, fresh, candidates, kept, turn), turn)
+        else:
+            asked = ask(shape, gather_sessions(shape, fresh, candidates, kept, turn), turn)
+        if shape.is_cut:
+            asked = take_back_once(shape, asked)
+        elif shape.keeps_said:
+            asked = take_back(asked)
+        return tell(shape, asked, letters)
+
+    def _input(self, paths: list[Path]) -> DataFrame:
+        return self.spark.read.schema(self._input_schema()).parquet(*map(str, paths))
+
+    def _input_schema(self) -> str:
+        shape = self.shape
+        names = [*shape.keys, "_slice", *shape.partials, "_n", "_partition", "_dead"]
+        names += ["_first", "_last"] if shape.session else []
+        names += ["_ids"] if shape.keeps_ids else []
+        return ", ".join(f"{name} {shape.merging.types[name.strip('`')]}" for name in names)
+
+    def _kept(self, files: list[StateFile]) -> DataFrame:
+        rows = self.read(files, self.shape.ddl)
+        if not self.added:
+            return rows
+        # Files from before an aggregate was added do not say so themselves; the next ones will.
+        older = {quote(f"_before_{alias}"): str(files[0].sequence < since).lower() for alias, since in self.added.items()}
+        columns = [f"coalesce({name}, {older[name]}) AS {name}" if name in older else name for name in self.shape.columns]
+        return run(self.spark, select(columns, "{rows}"), {"rows": rows})
+
+    def _value_types(self) -> dict[str, str]:
+        """What the aggregates finish to, as Spark sees it."""
+        partials = ", ".join(
+            f"CAST(NULL AS {self._merging().types[column]}) AS {quote(column)}"
+            for alias, aggregate in self.node.aggregates
+            for column in aggregate.partial_sql(alias)
+        )
+        finished = [f"{user(a.finish_sql(alias))} AS {quote(alias)}" for alias, a in self.node.aggregates]
+        frame = run(self.spark, select(finished, f"SELECT {partials}"), {})
+        return {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+
+    def _stage(self, result: DataFrame, folder: Path) -> Staged:
+        staged = stage(result, folder, "_kind", small=self._fired_rows <= SMALL)
+        self._fired_rows = staged.rows("pane", "open", "dead")
+        return staged
+
+    def _entries(self, staged: Staged, moment: Moment) -> list[StateFile]:
+        """The new table. `low` and `high` are the first and last end in it."""
+        entries = []
+        for path in staged.of("open"):
+            ends = pq.read_table(path, columns=["_end"])["_end"]
+            low, high = pc.min(ends).as_py(), pc.max(ends).as_py()
+            entries.append(
+                self.state.entry(path, self.node.name, "open", low=low, high=high, sequence=moment.sequence)
+            )
+        return entries
+
+    def _settle(self, folded: Folded, staged: Staged) -> None:
+        """Candidates are judged now: the ledger learns which were accepted, counted on the sessions that took them in, and which are late."""
+        late = staged.of("dead")
+        for fate in (*STATE_FATES, "candidate"):
+            folded.fates.pop(fate, None)
+        counted = staged.table("pane", "open", columns=["_arrived"])
+        folded.fates["slice"] = (pc.sum(counted["_arrived"]).as_py() or 0) if counted is not None else 0
+        folded.dead["LATE"] = folded.dead.get("LATE", 0) + staged.rows("dead")
+        folded.staged.files["dead"] = [*folded.staged.of("dead"), *late]
