@@ -1,9 +1,9 @@
 """Replay: files that arrive slot by slot, at the pace at which they are processed.
 
-A folder that is full from the start is a backlog, and a backlog is not a stream: every batch is as large as it may be, and no
-partition can be told to be silent. So the generated files wait outside, and those that arrived in the same slot of time are
-shown together, by one rename, when the slot before has been dealt with. A batch is then exactly one slot – for Tidegate and
-for plain Spark alike.
+A folder that is full from the start is a backlog, and a backlog is not a stream: as long as there are unread files,
+nobody can say that a partition is silent. So the generated files wait outside, and those that arrived in the same
+slot of time are shown together, by one rename, when the slot before has been dealt with. A batch is then exactly one
+slot – for Tidegate and for plain Spark alike.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ class Replay:
 
 
 class PacedBy:
-    """A watcher that shows the next slot when the last one was decided, and after the last asks for a stop, as Ctrl-C does."""
+    """A watcher that shows the next slot when the last was decided, and in the end stops the run as Ctrl-C would."""
 
     def __init__(self, replay: Replay, watcher: Watcher) -> None:
         self._replay, self._watcher = replay, watcher
         self._watermark: int | None = None
+        self.slot_ends = replay.ends
         self.judged_by: list[int | None] = []
         """Per slot, the watermark before its batch: the one by which its events were judged."""
 
