@@ -27,7 +27,7 @@ def spark() -> Iterator[SparkSession]:
     """The one session of a test run: two cores, the engine's own settings."""
     from tidegate.runtime.session import make_session
 
-    session = make_session("tests", "2")
+    session = make_session("tests", "2", brief=True)
     yield session
     session.stop()
 

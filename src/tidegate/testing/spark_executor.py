@@ -41,7 +41,7 @@ class SparkExecutor:
             from tidegate.runtime.session import make_session
 
             # Transcripts are tiny: one task per stage is all they need.
-            self._given = make_session("conformance", "2")
+            self._given = make_session("conformance", "2", brief=True)
             self._given.conf.set("spark.sql.shuffle.partitions", "1")
         return SparkRun(self._given, transcript)
 
