@@ -3,11 +3,12 @@
 Time is cut into *slices* so that every window is a whole number of them: an event is folded once, into its slice, and
 a window combines slices when it fires.
 
-- hopping: slice = gcd(size, slide); slice of t is ``t − (t − offset) mod slice``. The last window of t starts at
-  ``t − (t − offset) mod slide``; the first is the earliest that still contains t.
+- hopping: slice = gcd(size, slide); slice of t is ``t − (t − offset) mod slice``. The last window of t starts at ``t
+  − (t − offset) mod slide``; the first is the earliest that still contains t.
 - calendar: slice = the calendar unit in its time zone; the window is the slice.
-- session: slice = gap, counted from 0; events of one slice always share a session. Its bounds are made by its events, so `last_end` is
-  only the earliest time at which the event's session can end: past that, an event must be judged with its session.
+- session: slice = gap, counted from 0; events of one slice always share a session. Its bounds are made by its events,
+  so `last_end` is only the earliest time at which the event's session can end: past that, an event must be judged
+  with its session.
 - global: one slice, which never ends.
 """
 

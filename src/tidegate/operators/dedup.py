@@ -4,6 +4,10 @@ A 64-bit hash finds candidates cheaply; only the full id decides, for a false du
 equal events the first wins, by arrival, origin and position; an event whose id is remembered from an earlier batch
 never does. Ids are remembered for events that some operator accepted, while one of its windows is open for late data:
 after that a repeat is LATE.
+
+For fixed windows the event time tells whether they are open, and ids are kept in files of the source. Only a session
+itself knows how long it lives, so its ids are in its own row; they are *held*, and a repeat of one that is held is a
+duplicate whatever its time.
 """
 
 from __future__ import annotations
@@ -23,28 +27,43 @@ Closed = Sequence[tuple["WindowNode", int]]
 REMEMBERED = "_hash BIGINT, _id STRING, _time BIGINT"
 
 
+def remembered(files: Relation | None, held: Sequence[Relation]) -> Relation | None:
+    """All ids of earlier batches, from the files of the source and from open sessions."""
+    parts = [] if files is None else [select(["_hash", "_id", "_time", "false AS _held"], files)]
+    parts += [select(["xxhash64(_id, _time) AS _hash", "_id", "_time", "true AS _held"], ids) for ids in held]
+    return " UNION ALL ".join(parts) or None
+
+
 def dedup(source: SourceNode, routed: Relation, remembered: Relation | None, closed: Closed) -> Relation:
     """Mark repeats with the reason DUPLICATE. `routed` is read more than once and should be persisted."""
     order = "named_struct('a', _tg.arrival, 'o', _tg.origin, 'p', _tg.row) AS _order"
     ids = _ids(source, routed, closed, [order, "_tg.row AS _repeated"])
-    suspects = f"SELECT _hash FROM ({ids}) GROUP BY _hash HAVING count(1) > 1"
+    suspects = f"SELECT _hash FROM ({ids}) WHERE _open GROUP BY _hash HAVING count(1) > 1"
     earlier = None
     if remembered is not None:
-        earlier = f"SELECT /*+ BROADCAST(i) */ m.* FROM {remembered} m LEFT SEMI JOIN ({ids}) i ON m._hash = i._hash"
+        earlier = (
+            f"SELECT /*+ BROADCAST(i) */ m.* FROM ({remembered}) m LEFT SEMI JOIN ({ids}) i "
+            "ON m._hash = i._hash AND (m._held OR i._open)"
+        )
         suspects = f"SELECT _hash FROM ({suspects}) UNION SELECT _hash FROM ({earlier})"
     rivals = (
-        "SELECT /*+ BROADCAST(s) */ _id, _time, 1 AS _rank, _order, _repeated "
+        "SELECT /*+ BROADCAST(s) */ _id, _time, 1 AS _rank, _open, _order, _repeated "
         f"FROM ({ids}) i LEFT SEMI JOIN ({suspects}) s ON i._hash = s._hash"
     )
     if earlier is not None:
-        rivals += f" UNION ALL SELECT _id, _time, 0, NULL, NULL FROM ({earlier})"
-    place = "row_number() OVER (PARTITION BY _id, _time ORDER BY _rank, _order) AS _place"
-    repeats = select(["_repeated"], select(["_rank", "_repeated", place], rivals), "_rank = 1 AND _place > 1")
+        rivals += f" UNION ALL SELECT _id, _time, 0, _held, NULL, NULL FROM ({earlier})"
+    same = "PARTITION BY _id, _time"
+    place = f"row_number() OVER ({same} ORDER BY _rank, _order) AS _place"
+    held = f"coalesce(bool_or(CASE WHEN _rank = 0 THEN _open END) OVER ({same}), false) AS _held"
+    placed = select(["_rank", "_open", "_repeated", place, held], rivals)
+    # What closed windows did not accept has no duplicates – unless a session holds it.
+    repeats = select(["_repeated"], placed, "_rank = 1 AND ((_open AND _place > 1) OR _held)")
     changed = {
         "reason": "CASE WHEN _repeated IS NOT NULL THEN 'DUPLICATE' ELSE _tg.reason END",
         "error": "CASE WHEN _repeated IS NOT NULL THEN 'same id and event time as an earlier event' ELSE _tg.error END",
     }
-    fields: tuple[str, ...] = ("partition", "origin", "arrival", "raw", "position", "row", "reason", "error", "time", "id")
+    fields: tuple[str, ...] = ("partition", "origin", "arrival", "raw", "position", "row", "reason", "error", "time")
+    fields += ("id",)
     fields += ("record",) if source.connector.encoding == "record" else ()
     envelope = ", ".join(f"'{name}', {changed.get(name, f'_tg.{name}')}" for name in fields)
     columns = [
@@ -60,7 +79,7 @@ def dedup(source: SourceNode, routed: Relation, remembered: Relation | None, clo
 
 def to_remember(source: SourceNode, deduped: Relation, closed: Closed) -> Relation:
     """The ids of this batch that later ones must be compared with."""
-    return select(["_hash", "_id", "_time"], _ids(source, deduped, closed, []))
+    return select(["_hash", "_id", "_time"], _ids(source, deduped, closed, []), "_open")
 
 
 def _ids(source: SourceNode, rows: Relation, closed: Closed, others: list[str]) -> Relation:
@@ -69,7 +88,7 @@ def _ids(source: SourceNode, rows: Relation, closed: Closed, others: list[str]) 
     identity = quote(source.event_id) if known else f"({user(source.event_id)})"
     still_open = f"{_still_open(closed, '_tg.time')} AS _open"
     ids = select([f"CAST({identity} AS STRING) AS _id", "_tg.time AS _time", still_open, *others], rows, "_alive")
-    return select(["*", "xxhash64(_id, _time) AS _hash"], ids, "_id IS NOT NULL AND _open")
+    return select(["*", "xxhash64(_id, _time) AS _hash"], ids, "_id IS NOT NULL")
 
 
 def _still_open(closed: Closed, time: str) -> str:

@@ -81,7 +81,8 @@ def fire_late(
     hint = "/*+ BROADCAST(r) */ " if touched_rows <= BROADCAST_ROWS else ""
     rows = fresh
     if node.accumulation != "discarding":
-        rows = f"SELECT {hint}l.* FROM ({windows_of(node, slices, due)}) l LEFT SEMI JOIN ({touched}) r ON {_same(node)}"
+        whole = windows_of(node, slices, due)
+        rows = f"SELECT {hint}l.* FROM ({whole}) l LEFT SEMI JOIN ({touched}) r ON {_same(node)}"
     merged = merge(node, rows, "_start", merging)
     index = "0"
     if said is not None:

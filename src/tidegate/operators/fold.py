@@ -5,7 +5,8 @@ Each row gets a *fate*, and all fates go through the same shuffle:
 - ``slice``: accepted; folded into the partials of (key, slice, source partition);
 - ``straggler``: the same, but for a window that was complete before the batch – in files of its own, so that old
   slices do not stretch the range of every file, and the sign that a late pane is due;
-- ``candidate``: an event that may turn out late once it is known which session it joins; it travels alone, with the dead letter it will be;
+- ``candidate``: an event that may turn out late once it is known which session it joins; it travels alone, with the
+  dead letter it will be;
 - ``dead``: refused, by the source or as LATE by this operator; its envelope is an extra grouping key, so it stays one
   row; ``copy``: the same for an event that was accepted, but missed some of its windows (on request);
 - ``filtered``, ``duplicate``, and around a flat_map ``empty`` and ``dropped``: folded into a count per source
@@ -128,7 +129,8 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
     if isinstance(node.window, Session):
         counts += ["min(_order.t) AS _first", "max(_order.t) AS _last"]
     if _keeps_ids(node):
-        counts.append("collect_list(CASE WHEN _id IS NOT NULL THEN named_struct('id', _id, 'time', _order.t) END) AS _ids")
+        known = "CASE WHEN _id IS NOT NULL THEN named_struct('id', _id, 'time', _order.t) END"
+        counts.append(f"collect_list({known}) AS _ids")
     return select([*keys, *partials, *counts], rows) + f" GROUP BY {', '.join(keys)}"
 
 

@@ -1,17 +1,19 @@
 """Open windows: one row per window that has elements and is not closed, asked once in every batch whether it speaks.
 
-The default trigger on fixed windows needs nothing of this: a window speaks when it is complete, and its slices are enough (`fire`). Every other
-trigger asks what a window remembers, and a session does not even know its own bounds before its events have come. So these operators
-keep a table of what is open. A batch
+The default trigger on fixed windows needs nothing of this: a window speaks when it is complete, and its slices are
+enough (`fire`). Every other trigger asks what a window remembers, and a session does not even know its own bounds
+before its events have come. So these operators keep a table of what is open. A batch
 
 1. *gathers* the open rows and its own slices into windows (`gather_fixed` here, `session`, `session_cap`),
 2. *asks* the trigger, per window,
-3. *tells* what follows: panes, what they take back, the rows that stay open, and (sessions) the events that turned out late –
+3. *tells* what follows: panes, what they take back, the rows that stay open, and (sessions) the events that turned
+   out late –
 
 all in one relation, told apart by ``_kind``: ``pane``, ``open`` or ``dead``.
 
-A window's row holds its merged partials – of everything so far, or in discarding mode of what no pane has shown –, the number of elements no
-pane has shown (``_news``), the index of its next pane, what it has said and not taken back (``_said``), and what its trigger remembers.
+A window's row holds its merged partials – of everything so far, or in discarding mode of what no pane has shown –,
+the number of elements no pane has shown (``_news``), the index of its next pane, what it has said and not taken back
+(``_said``), and what its trigger remembers.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class Shape:
 
     @property
     def is_cut(self) -> bool:
-        """Sessions with a cap can be cut anew, so their slices are kept apart; everything else is one row per window."""
+        """Sessions with a cap can be cut anew, so their slices are kept apart; all else is one row per window."""
         return self.session is not None and self.session.max_length is not None
 
     @property
@@ -119,11 +121,9 @@ class Shape:
     def fresh(self, given: Mapping[str, str]) -> list[str]:
         """The columns of an open row for something new: what `given` says, and nothing remembered."""
         known = {memory.column: memory.initial for memory in self.question.memory} | {"_index": "0"}
-        known |= dict.fromkeys(self.befores, "false") | {name: name for name in (*self.keys, *self.partials)} | given
-        return [
-            f"{known[name] if name in known else f'CAST(NULL AS {type_})'} AS {name}"
-            for name, type_ in self.columns.items()
-        ]
+        known |= dict.fromkeys(self.befores, "false") | {name: name for name in (*self.keys, *self.partials)}
+        known |= dict(given)
+        return [f"{known.get(name, f'CAST(NULL AS {type_})')} AS {name}" for name, type_ in self.columns.items()]
 
     def merged_partials(self) -> list[str]:
         befores = [f"coalesce(bool_or({name}), false) AS {name}" for name in self.befores]
@@ -171,8 +171,8 @@ def ask(shape: Shape, windows: Relation, turn: Turn) -> Relation:
 def tell(shape: Shape, asked: Relation, letters: str | None = None) -> Relation:
     """What comes of the windows: panes, rows that stay open, dead letters.
 
-    `asked` has ``_back``, the panes to take back, when the operator keeps what it has said; `letters` is the type of the dead letters
-    of windows that turned out late.
+    `asked` has ``_back``, the panes to take back, when the operator keeps what it has said; `letters` is the type of the
+    dead letters of windows that turned out late.
     """
     rows = f"CASE WHEN NOT _closing AND NOT _late THEN array({_output(shape, letters, 'open')}) ELSE array() END"
     if shape.is_cut:
@@ -182,13 +182,14 @@ def tell(shape: Shape, asked: Relation, letters: str | None = None) -> Relation:
     if shape.keeps_said:
         change, back = "retract", "_back"
         if shape.node.accumulation != "retracting":
-            # Readers were promised no retractions. A sink that shows one row per window must let go of windows that no longer exist.
+            # Readers were promised no retractions, but a table must let go of windows that no longer exist.
             change, back = "replaced", "filter(_back, s -> s.lo != _start OR s.hi != _end)"
         outputs.append(f"transform({back}, s -> {_output(shape, letters, 'pane', change=change, said='s')})")
     outputs.append(f"CASE WHEN _speaks THEN array({_output(shape, letters, 'pane', change='upsert')}) ELSE array() END")
     outputs.append(rows)
     if letters is not None:
-        outputs.append(f"CASE WHEN _late THEN transform(_letters, l -> {_output(shape, letters, 'dead', letter='l')}) ELSE array() END")
+        refused = f"transform(_letters, l -> {_output(shape, letters, 'dead', letter='l')})"
+        outputs.append(f"CASE WHEN _late THEN {refused} ELSE array() END")
     exploded = select(["*", f"explode(concat({', '.join(outputs)})) AS _o"], asked)
     columns = [
         "_o.kind AS _kind",
@@ -209,7 +210,7 @@ def _output(
     """One thing that comes of a window, as a struct; all have the same fields."""
     fields = [f"'kind', '{kind}'", f"'change', '{change}'"]
     if shape.session is not None:
-        # A session that got new events either speaks or stays open, and does each once; of the rows of a cut session, the first counts.
+        # A session that got new events speaks or stays open. Of the rows of a cut session, the first counts.
         counts = "NOT _speaks" if kind == "open" else "true" if change == "upsert" else "false"
         if row:
             counts += " AND r._first = _start"
@@ -234,8 +235,9 @@ def _pane_columns(shape: Shape) -> list[str]:
 
     retracts = node.accumulation == "retracting"
     values = [(quote(alias), quote(f"v_{alias}")) for alias in node.value_names]
+    keys = zip(node.key_names, shape.keys, strict=True)
     return [
-        *[f"CASE WHEN {is_pane} THEN {key} END AS {quote(name)}" for name, key in zip(node.key_names, shape.keys, strict=True)],
+        *[f"CASE WHEN {is_pane} THEN {key} END AS {quote(name)}" for name, key in keys],
         f"CASE WHEN _end < {END_OF_TIME}L THEN timestamp_micros({of('_start', '_o.said.lo')}) END AS window_start",
         f"CASE WHEN _end < {END_OF_TIME}L THEN timestamp_micros({of('_end', '_o.said.hi')}) END AS window_end",
         *[f"{of(value, f'_o.said.{value}' if retracts else 'NULL')} AS {name}" for name, value in values],
@@ -250,10 +252,11 @@ def _open_columns(shape: Shape) -> dict[str, str]:
     """The row that stays open, after what has been said in this batch."""
     discards = shape.node.accumulation == "discarding"
     own = "_o.row." if shape.is_cut else ""
-    forget = lambda name: f"CASE WHEN NOT _speaks THEN {own}{name} END" if discards else f"{own}{name}"  # noqa: E731
     news = f"CASE WHEN _anew THEN {own}_n ELSE {own}_news END" if shape.is_cut else "_news"
     columns = {name: name for name in shape.columns}
-    columns |= {name: forget(name) for name in shape.partials} | {name: f"{own}{name}" for name in shape.befores}
+    columns |= {name: f"{own}{name}" for name in (*shape.partials, *shape.befores)}
+    if discards:
+        columns |= {name: f"CASE WHEN NOT _speaks THEN {own}{name} END" for name in shape.partials}
     columns |= {"_news": f"CASE WHEN _speaks THEN 0L ELSE {news} END"}
     columns |= {"_index": "_index + CAST(_speaks AS INT)"}
     columns |= {memory.column: memory.settled() for memory in shape.question.memory}
@@ -274,4 +277,3 @@ def _now(shape: Shape) -> str:
         names = [quote(f"v_{alias}") for alias in shape.node.value_names]
         fields += [f"'{name.strip('`')}', {name}" for name in names]
     return f"named_struct({', '.join(fields)})"
-

@@ -1,16 +1,18 @@
 """Session: periods of activity of a key, made by their events.
 
-An event occupies ``[t, t + gap)``; what touches or overlaps is one session, ``[first, last + gap)``. The fold has put events into slices of
-length gap, whose events always share a session, so sessions are exact from slices alone: a row is an extent of time, from its first to its last
-event, whether it is a slice of this batch or a session that was open before. Rows in the order of time, cut where more than the gap lies
-between one and all before it, are the sessions. Without a cap they only ever merge, so a session stays one row.
+An event occupies ``[t, t + gap)``; what touches or overlaps is one session, ``[first, last + gap)``. The fold has put
+events into slices of length gap, whose events always share a session, so sessions are exact from slices alone: a row
+is an extent of time, from its first to its last event, whether it is a slice of this batch or a session that was open
+before. Rows in the order of time, cut where more than the gap lies between one and all before it, are the sessions.
+Without a cap they only ever merge, so a session stays one row.
 
-**Late** is judged on the session that an event would belong to, after merging. Only an event with ``t + gap`` closed can turn out late: these *candidates*
-come one by one, with the letter they will be. A session that is closed at `W_in` consists of candidates alone – nothing that was accepted before is in it,
-or it would be open – so it is not a session but a bundle of dead letters.
+**Late** is judged on the session that an event would belong to, after merging. Only an event with ``t + gap`` closed
+can turn out late: these *candidates* come one by one, with the letter they will be. A session that is closed at
+`W_in` consists of candidates alone – nothing that was accepted before is in it, or it would be open – so it is not a
+session but a bundle of dead letters.
 
-When a session changes its bounds it is a new window: its index starts at 0, what its parts have counted and remembered is merged, and what
-they have said stands until the first pane that replaces it.
+When a session changes its bounds it is a new window: its index starts at 0, what its parts have counted and
+remembered is merged, and what they have said stands until the first pane that replaces it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Session cap: sessions whose span from first to last event never exceeds `max_length`.
 
-Slices join in time order while the first event is at most the gap after the last one and the span stays within the cap; a cut session ends at the next
-one's first event if that comes earlier than last + gap. Whether a slice joins depends on all before it, so a key's slices are walked in order by one
-``aggregate()`` over a sorted array, which carries the session so far.
+Slices join in time order while the first event is at most the gap after the last one and the span stays within the
+cap; a cut session ends at the next one's first event if that comes earlier than last + gap. Whether a slice joins
+depends on all before it, so a key's slices are walked in order by one ``aggregate()`` over a sorted array, which
+carries the session so far.
 
-Unlike plain sessions, these can be **cut anew**: an event in front moves every later cut. So the slices of open sessions are kept apart, each with the window it belongs to
-and what that window remembers. A session that has spoken and no longer lies inside one session is taken back, and each session
-that is made of its pieces counts all its elements as new (in discarding mode only the new ones). What it had said stands for all pieces; the first to speak
+Unlike plain sessions, these can be **cut anew**: an event in front moves every later cut. So the slices of open
+sessions are kept apart, each with the window it belongs to and what that window remembers. A session that has spoken
+and no longer lies inside one session is taken back, and each session that is made of its pieces counts all its
+elements as new (in discarding mode only the new ones). What it had said stands for all pieces; the first to speak
 takes it back for all.
 
 Lateness is judged on the session after the cut at `W_in`; late events are taken out, and the rest is cut once more.
@@ -39,14 +41,15 @@ def gather_cut_sessions(
     named = [name for name in (*shape.columns, "_arrived") if name not in shape.keys]
     named += ["_letters"] if candidates is not None else []
     extents = select(["*", "_first AS _lo", "_last AS _hi"], rows)
-    cut = select(["*", "_mine.lo AS _group", "_mine.hi AS _until"], _cut(shape, extents, [*named, "_late"]))
+    # A key may have nothing but late events, and then no session.
+    mine = ["coalesce(_mine.lo, _slice) AS _group", "coalesce(_mine.hi, _slice) AS _until"]
+    cut = select(["*", *mine], _cut(shape, extents, [*named, "_late"]))
     return _sessions(shape, cut, letters=candidates is not None)
 
 
 def _slices(shape: Shape, rows: Relation, *, letters: bool) -> Relation:
     """One row per slice again: what was kept and what has come; late events stay outside."""
-    kept = [name for name in ("_start", "_end", "_index", "_said", "_shown") if name in shape.columns]
-    kept += [memory.column for memory in shape.question.memory]
+    kept = ["_end", "_index", "_said", "_shown", *(memory.column for memory in shape.question.memory)]
     merged = [
         *shape.keys,
         "_slice",
@@ -56,7 +59,7 @@ def _slices(shape: Shape, rows: Relation, *, letters: bool) -> Relation:
         "max(_last) AS _last",
         *[f"sum({name}) AS {name}" for name in ("_n", "_news", "_arrived")],
         # At most one of the rows is a kept one; the others remember nothing.
-        *[f"max_by({name}, _start) AS {name}" for name in kept if name != "_start"],
+        *[f"max_by({name}, _start) AS {name}" for name in kept],
         "max(_start) AS _start",
     ]
     merged += ["flatten(collect_list(_ids)) AS _ids"] if shape.keeps_ids else []
@@ -76,10 +79,12 @@ def _cut(shape: Shape, rows: Relation, named: list[str]) -> Relation:
     slices = "sort_array(collect_set(CASE WHEN NOT _late THEN named_struct('slice', _slice, 'lo', _lo, 'hi', _hi) END))"
     by_key = select([keys, f"collect_list(named_struct({fields})) AS _all", f"{slices} AS _slices"], rows)
     joins = f"x.lo - a.now.hi <= {gap}L AND x.hi - a.now.lo <= {cap}L"
+    joined = "named_struct('slice', a.now.slice, 'lo', a.now.lo, 'hi', x.hi)"
+    nothing = f"named_struct('done', CAST(array() AS ARRAY<{_CUT}>), 'now', CAST(NULL AS {_CUT}))"
     walked = (
-        f"aggregate(_slices, named_struct('done', CAST(array() AS ARRAY<{_CUT}>), 'now', CAST(NULL AS {_CUT})), (a, x) -> "
+        f"aggregate(_slices, {nothing}, (a, x) -> "
         "CASE WHEN a.now IS NULL THEN named_struct('done', a.done, 'now', x) "
-        f"WHEN {joins} THEN named_struct('done', a.done, 'now', named_struct('slice', a.now.slice, 'lo', a.now.lo, 'hi', x.hi)) "
+        f"WHEN {joins} THEN named_struct('done', a.done, 'now', {joined}) "
         "ELSE named_struct('done', concat(a.done, array(a.now)), 'now', x) END, a -> concat(a.done, array(a.now)))"
     )
     cuts = select([keys, "_all", f"{walked} AS _cuts"], f"{by_key} GROUP BY {keys}")
@@ -117,14 +122,14 @@ def _sessions(shape: Shape, cut: Relation, *, letters: bool) -> Relation:
     grouped = select(merged, cut) + f" GROUP BY {', '.join([*shape.keys, '_late', '_group', '_until'])}"
     same = "_part_first = _part_last AND _part_first = _group AND _part_end = _until"
     anew = "_outside" if shape.node.accumulation != "discarding" else "false"
-    renamed = [name for name in ("_all_n", "_arrived", "_said", "_rows", "_late") if name]
-    renamed += [memory.column for memory in shape.question.memory] + (["_letters"] if letters else [])
+    others = ["_all_n", "_arrived", "_said", "_rows", "_late", *(memory.column for memory in shape.question.memory)]
+    others += ["_letters"] if letters else []
     return select(
         [
             *shape.keys,
             *shape.partials,
             *shape.befores,
-            *renamed,
+            *others,
             "_group AS _start",
             "_until AS _end",
             f"{anew} AS _anew",

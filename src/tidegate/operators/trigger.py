@@ -1,12 +1,12 @@
 """Trigger: the question "does this window speak now?" as SQL over the rows of open windows.
 
-A trigger tree becomes two boolean expressions – *fires*, and *on time* (it may speak without news) – over these columns:
-``_news`` (elements that no pane has shown), ``_is_late``, ``_is_on_time``, ``_closing`` and one flag per interval trigger that says
-whether its clock crossed a multiple in this batch.
+A trigger tree becomes two boolean expressions – *fires*, and *on time* (it may speak without news) – over these
+columns: ``_news`` (elements that no pane has shown), ``_is_late``, ``_is_on_time``, ``_closing`` and one flag per
+interval trigger that says whether its clock crossed a multiple in this batch.
 
-What composite triggers remember is one column each in the open state: `Each` the part it has reached, `AllOf` one flag per part that has
-come true since the last pane. Parts remember only when they are asked: an `early` trigger is not asked once its window is complete,
-nor a part of `Each` that is not its turn.
+What composite triggers remember is one column each in the open state: `Each` the part it has reached, `AllOf` one
+flag per part that has come true since the last pane. Parts remember only when they are asked: an `early` trigger is
+not asked once its window is complete, nor a part of `Each` that is not its turn.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Interval = EveryEventTime | EveryProcessingTime
 
 @dataclass(frozen=True)
 class Turn:
-    """A batch as windows see it: the watermark and the clock before and after it; *closed* is minus the allowed lateness."""
+    """A batch as windows see it: watermark and clock before and after it; *closed* is minus the allowed lateness."""
 
     before: int
     after: int

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.deadletter.write import Circumstances, corrupt_file_letters, write_letters
-from tidegate.operators.dedup import REMEMBERED, dedup, to_remember
+from tidegate.operators.dedup import REMEMBERED, dedup, remembered, to_remember
 from tidegate.operators.fold import fold_source
 from tidegate.operators.path import Rows, has_transform
 from tidegate.operators.route import route
@@ -24,8 +24,8 @@ from tidegate.runtime.poison import Culprit, corrupt_file, is_data_error, isolat
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import stage
 from tidegate.runtime.state import Change
-from tidegate.stream import SourceNode
-from tidegate.windows import Calendar, Hopping
+from tidegate.stream import SourceNode, WindowNode
+from tidegate.windows import Calendar, Hopping, Session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -108,12 +108,7 @@ class Attempt:
                 routed = self._keep(routed.relation(routed.rows.relation), routed)
             if node.event_id is not None:
                 closed = [(op.node, op.closed(self._before(op))) for op in operations]
-                remembered = self.engine.state.of(name, "ids")
-                stored = operations[0].read(remembered, REMEMBERED, routed.spark) if remembered else None
-                frames = {} if stored is None else {"ids": stored}
-                marked = dedup(node, routed.rows.relation, "{ids}" if stored is not None else None, closed)
-                routed = self._keep(routed.relation(marked, **frames), routed)
-                self._remember(name, routed.relation(to_remember(node, routed.rows.relation, closed)))
+                routed = self._dedup(node, operations, routed, closed)
             carrier = simple[0] if simple else None
             if carrier is None:
                 self._source_folds[name] = self._fold_source(name, routed)
@@ -124,6 +119,25 @@ class Attempt:
                 self._folded[operation.node.name] = operation.fold(
                     routed, self._before(operation), folder, carries_source=operation is carrier
                 )
+
+    def _dedup(
+        self, node: SourceNode, operations: list[Operation], routed: Routed, closed: list[tuple[WindowNode, int]]
+    ) -> Routed:
+        """Mark repeats of what this batch or an earlier one has brought, and remember what is new."""
+        frames: dict[str, DataFrame] = {}
+        files = self.engine.state.of(node.name, "ids")
+        if files:
+            frames["ids"] = operations[0].read(files, REMEMBERED, routed.spark)
+        for operation in operations:
+            if (held := operation.held_ids(routed.spark)) is not None:
+                frames[f"held{len(frames)}"] = held
+        known = remembered("{ids}" if files else None, [f"{{{name}}}" for name in frames if name != "ids"])
+        marked = dedup(node, routed.rows.relation, known, closed)
+        routed = self._keep(routed.relation(marked, **frames), routed)
+        by_time = [(operator, bound) for operator, bound in closed if not isinstance(operator.window, Session)]
+        if by_time:
+            self._remember(node.name, routed.relation(to_remember(node, routed.rows.relation, by_time)))
+        return routed
 
     def _keep(self, frame: DataFrame, routed: Routed) -> Routed:
         """Rows that are read more than once are kept in memory."""
@@ -292,7 +306,7 @@ class Attempt:
 
     def _keep_ids(self, name: str) -> None:
         """Remember this batch's ids; forget those whose windows have all closed."""
-        operations = self._operations(name)
+        operations = [op for op in self._operations(name) if not isinstance(op.node.window, Session)]
         if not operations or self.engine.sources[name].node.event_id is None:
             return
         self.change.added += self._fresh.get(name, [])

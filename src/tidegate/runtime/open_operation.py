@@ -1,10 +1,11 @@
 """Open operation: an operator that keeps a table of its open windows (see `operators.open`).
 
-Towards the engine it is an `Operation` like any other. Its state is one set of files of kind ``open``, written anew in each batch that changes it and replacing
-the set before; the slices of the batch are only its input. Closed windows are not in the table, so state is bounded by what is open.
+Towards the engine it is an `Operation` like any other. Its state is one set of files of kind ``open``, written anew
+in each batch that changes it and replacing the set before; the slices of the batch are only its input. Closed windows
+are not in the table, so state is bounded by what is open.
 
-A batch that can change nothing runs no job: without new events, a window whose trigger looks at no clock stays as it is until the watermark reaches
-the first end in the table.
+A batch that can change nothing runs no job: without new events, a window whose trigger looks at no clock stays as it
+is until the watermark reaches the first end in the table.
 """
 
 from __future__ import annotations
@@ -79,13 +80,13 @@ class OpenOperation(Operation):
         """The table is written anew as a whole: there is nothing to expire or to compact."""
         return Change()
 
-    def held_ids(self) -> DataFrame | None:
-        """The ids that open sessions hold."""
+    def held_ids(self, spark: SparkSession) -> DataFrame | None:
+        """The ids of the events in open sessions."""
         kept = self.state.of(self.node.name, "open")
         if not kept or not self.shape.keeps_ids:
             return None
-        inner = select(["inline(_ids)"], "{kept}")
-        return run(self.spark, select(["id AS _id", "time AS _time"], inner), {"kept": self.read(kept, "_ids " + self.shape.columns["_ids"])})
+        rows = self.read(kept, f"_ids {self.shape.columns['_ids']}", spark)
+        return run(spark, select(["id AS _id", "time AS _time"], select(["inline(_ids)"], "{kept}")), {"kept": rows})
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
@@ -110,7 +111,7 @@ class OpenOperation(Operation):
     def _result(
         self, slices: list[Path], candidates: list[Path], kept: list[StateFile], turn: Turn
     ) -> DataFrame | None:
-        shape, frames = self.shape, {}
+        frames: dict[str, DataFrame] = {}
         if slices:
             frames["fresh"] = self._input(slices)
         if candidates:
@@ -122,7 +123,9 @@ class OpenOperation(Operation):
         fresh, maybe, open_ = ("{" + name + "}" if name in frames else None for name in ("fresh", "candidates", "kept"))
         return run(self.spark, self._relation(fresh, maybe, open_, turn), frames)
 
-    def _relation(self, fresh: Relation | None, candidates: Relation | None, kept: Relation | None, turn: Turn) -> Relation:
+    def _relation(
+        self, fresh: Relation | None, candidates: Relation | None, kept: Relation | None, turn: Turn
+    ) -> Relation:
         shape = self.shape
         letters = f"STRUCT<partition: STRING, dead: {shape.merging.types['_dead']}>" if candidates else None
         if shape.session is None:
@@ -152,9 +155,11 @@ class OpenOperation(Operation):
         if not self.added:
             return rows
         # Files from before an aggregate was added do not say so themselves; the next ones will.
-        older = {quote(f"_before_{alias}"): str(files[0].sequence < since).lower() for alias, since in self.added.items()}
-        columns = [f"coalesce({name}, {older[name]}) AS {name}" if name in older else name for name in self.shape.columns]
-        return run(self.spark, select(columns, "{rows}"), {"rows": rows})
+        columns = {name: name for name in self.shape.columns}
+        for alias, since in self.added.items():
+            name, older = quote(f"_before_{alias}"), str(files[0].sequence < since).lower()
+            columns[name] = f"coalesce({name}, {older}) AS {name}"
+        return run(self.spark, select(columns.values(), "{rows}"), {"rows": rows})
 
     def _value_types(self) -> dict[str, str]:
         """What the aggregates finish to, as Spark sees it."""
@@ -178,13 +183,11 @@ class OpenOperation(Operation):
         for path in staged.of("open"):
             ends = pq.read_table(path, columns=["_end"])["_end"]
             low, high = pc.min(ends).as_py(), pc.max(ends).as_py()
-            entries.append(
-                self.state.entry(path, self.node.name, "open", low=low, high=high, sequence=moment.sequence)
-            )
+            entries.append(self.state.entry(path, self.node.name, "open", low=low, high=high, sequence=moment.sequence))
         return entries
 
     def _settle(self, folded: Folded, staged: Staged) -> None:
-        """Candidates are judged now: the ledger learns which were accepted, counted on the sessions that took them in, and which are late."""
+        """Candidates are judged now: the ledger learns who was accepted, counted on the sessions, and who is late."""
         late = staged.of("dead")
         for fate in (*STATE_FATES, "candidate"):
             folded.fates.pop(fate, None)

@@ -179,6 +179,10 @@ class Operation:
         # Spark looks for its observations in the plan as written, where a view is only a name; a select resolves it.
         return folded.select("*")
 
+    def held_ids(self, spark: SparkSession) -> DataFrame | None:
+        """Ids that open windows themselves remember, where the event time does not tell for how long."""
+        return None
+
     def silent_line(self) -> OperatorLine:
         """The line of an operator that got no events in this batch, and yet may speak."""
         return OperatorLine()
