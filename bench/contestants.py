@@ -1,9 +1,9 @@
-"""The two sides of a benchmark: Tidegate, and Spark's own stateful operators – same files, same batches, same sink work.
+"""The two sides of a benchmark: Tidegate, and Spark's own stateful operators – same files, same batches, same sink
+work.
 
 Both read one Parquet file per micro-batch, with a watermark delay of one minute, and write their results exactly once
-to Parquet. What is compared is Spark's own measure of a micro-batch (`triggerExecution`), so Tidegate's time includes the ledger, the dead
-letters, the record, and waiting for the delivery before it.
-"""
+to Parquet. What is compared is Spark's own measure of a micro-batch (`triggerExecution`), so Tidegate's time includes
+the ledger, the dead letters, the record, and waiting for the delivery before it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ def tidegate(spark: SparkSession, data: Path, out: Path, window: tg.Hopping | tg
 def native(
     spark: SparkSession, data: Path, out: Path, group: Callable[[DataFrame], DataFrame], provider: str, batches: int
 ) -> Outcome:
-    """The query on Spark's own operators. `provider` is memory or rocksdb (with changelog checkpointing, as in production)."""
+    """The query on Spark's own operators.
+
+    `provider` is memory or rocksdb (with changelog checkpointing, as in production).
+    """
     shutil.rmtree(out, ignore_errors=True)
     base = "org.apache.spark.sql.execution.streaming.state."
     names = {"memory": "HDFSBackedStateStoreProvider", "rocksdb": "RocksDBStateStoreProvider"}

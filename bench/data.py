@@ -14,7 +14,10 @@ START = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z in µs
 
 @dataclass(frozen=True)
 class Shape:
-    """`batches` files of `rows` events; each covers `span_s` seconds of event time; `late_share` come up to 10 min late."""
+    """`batches` files of `rows` events; each covers `span_s` seconds of event time.
+
+    `late_share` come up to 10 min late.
+    """
 
     name: str
     batches: int

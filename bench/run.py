@@ -1,7 +1,7 @@
 """`make bench`: Tidegate beside Spark's own stateful operators, as ratios inside one run.
 
-Steady state comes late – the JIT needs 15 batches and more – so the first half of every run is left out. Rounds alternate, and the median counts.
-Figures are of this machine and this run; `--quick` is a cold look, and says so.
+Steady state comes late – the JIT needs 15 batches and more – so the first half of every run is left out. Rounds
+alternate, and the median counts. Figures are of this machine and this run; `--quick` is a cold look, and says so.
 
     python bench/run.py [--quick] [--only tumbling,hopping,session,tiny] [--rounds N]
 """
@@ -88,7 +88,10 @@ def tiny(rounds: int) -> dict[str, Any]:
     spark = make_session("bench")
     data = Shape("tiny", 40, 200, 20, 30, 0.0).write(OUT / "data")
     runs = [tidegate(spark, data, OUT / "tidegate", tg.Tumbling("1m"), 40) for _ in range(rounds)]
-    return {"workload": "tiny batch (200 events)", "seconds_per_batch": {"tidegate": statistics.median(map(steady, runs))}}
+    return {
+        "workload": "tiny batch (200 events)",
+        "seconds_per_batch": {"tidegate": statistics.median(map(steady, runs))},
+    }
 
 
 def main() -> None:

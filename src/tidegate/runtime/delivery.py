@@ -28,6 +28,8 @@ class Deliverer:
         self._writers: dict[str, SinkWriter] = {}
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidegate-deliver")
         self._pending: Future[None] | None = None
+        self.behind = False
+        """Whether a sink had not yet confirmed the outbox when it was opened."""
         try:
             for name, sink in app.sinks.items():
                 target = SinkTarget(
@@ -40,7 +42,9 @@ class Deliverer:
                     operator=sink.operator.name,
                 )
                 self._writers[name] = sink.connector.open(target)
-                _check_marker(name, self._writers[name].confirmed(), outbox, say)
+                confirmed = self._writers[name].confirmed()
+                _check_marker(name, confirmed, outbox, say)
+                self.behind = self.behind or confirmed != outbox.sequence
         except BaseException:
             self.close()
             raise

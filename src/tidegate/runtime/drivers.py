@@ -19,6 +19,7 @@ from tidegate.app import App
 from tidegate.errors import CheckpointError, Fenced, PipelineError, TidegateError
 from tidegate.operators.decode import decode, union
 from tidegate.runtime.checks import check
+from tidegate.runtime.claims import finish_ended
 from tidegate.runtime.engine import Batch, Engine
 from tidegate.runtime.filelog import files_of
 from tidegate.runtime.identity import check_log, offsets_of
@@ -41,7 +42,13 @@ def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
         source.connector.ready()
     checkpoint = Checkpoint.create_or_open(options.checkpoint, app.name)
     position = checkpoint.position()
-    _refuse_finished(checkpoint, position.last.terminal if position else False, options)
+    if position is not None and position.last.terminal:
+        last = finish_ended(app, checkpoint, position, _now(), watcher)
+        return RunSummary(1, time.monotonic() - started, last.totals, "input had ended")
+    if options.mode == "batch" and position is not None and position.last.offsets is not None:
+        raise CheckpointError(
+            f"{checkpoint.folder} belongs to a streaming run", hint="give --batch a --checkpoint of its own"
+        )
     spark_folder = checkpoint.folder / "spark"
     if options.mode != "batch":
         check_log(spark_folder, position.last.offsets if position else None, checkpoint)
@@ -74,20 +81,6 @@ def refuse_unsound(app: App) -> None:
             f"app {app.name!r} cannot run:\n  " + "\n  ".join(f"{f.where}: {f.message}" for f in errors),
             hint=errors[0].hint or "see `tidegate check`",
         )
-
-
-def _refuse_finished(checkpoint: Checkpoint, terminal: bool, options: RunOptions) -> None:
-    if terminal:
-        raise CheckpointError(
-            f"{checkpoint.folder} was drained: its input was declared to be over and every window has closed",
-            hint="run with a new --checkpoint (and a new sink target) to read the sources again from the beginning",
-        )
-    if options.mode == "batch" and checkpoint.sequences():
-        last = checkpoint.position()
-        if last is not None and last.last.offsets is not None:
-            raise CheckpointError(
-                f"{checkpoint.folder} belongs to a streaming run", hint="give --batch a --checkpoint of its own"
-            )
 
 
 def _stream_rows(spark: SparkSession, app: App, options: RunOptions) -> DataFrame:

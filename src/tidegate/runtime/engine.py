@@ -28,9 +28,9 @@ from tidegate.app import App
 from tidegate.operators.sql import END_OF_TIME
 from tidegate.runtime import clock as clocks
 from tidegate.runtime.attempt import Attempt, SourceWork
+from tidegate.runtime.claims import claim
 from tidegate.runtime.delivery import Deliverer
 from tidegate.runtime.identity import Fate, compare
-from tidegate.runtime.ledger import Ledger
 from tidegate.runtime.open_operation import operation_for
 from tidegate.runtime.records import (
     KEEP_SNAPSHOTS,
@@ -38,7 +38,6 @@ from tidegate.runtime.records import (
     Checkpoint,
     Offsets,
     Outbox,
-    Position,
     Record,
     Snapshot,
     SourceClock,
@@ -93,7 +92,7 @@ class Engine:
             )
             for name, node in app.operators.items()
         }
-        self.last = self._claim(position, now)
+        self.last = claim(checkpoint, position, now, self.signatures)
         self.deliverer = Deliverer(
             app, checkpoint.folder, checkpoint.identity, self.last.claim, self.last.outbox, watcher.say
         )
@@ -146,29 +145,6 @@ class Engine:
         self.deliverer.close()
 
     # -- parts ------------------------------------------------------------------------------------------------------
-
-    def _claim(self, position: Position | None, now: int) -> Record:
-        """A driver's first act: a record that makes the next publish of any other driver fail."""
-        last = position.last if position else None
-        downtime = now - last.clock if last else 0
-        record = Record(
-            sequence=last.sequence + 1 if last else 1,
-            kind="claim",
-            claim=last.sequence + 1 if last else 1,
-            attempt=uuid.uuid4().hex,
-            clock=max(now, last.clock) if last else now,
-            offsets=last.offsets if last else None,
-            sources={name: clocks.resume(clock, downtime) for name, clock in last.sources.items()} if last else {},
-            watermarks=last.watermarks if last else {},
-            ledger=Ledger(),
-            totals=last.totals if last else Ledger(),
-            outbox=last.outbox if last else Outbox(),
-            terminal=last.terminal if last else False,
-            snapshot=Snapshot(tuple(self.state.files.values()), self.signatures),
-        )
-        crash.point("at_claim")
-        self.checkpoint.publish(record)
-        return record
 
     def _clocks(self, batch: Batch, attempt: Attempt) -> dict[str, SourceClock]:
         """How far each source has come, with what this batch brought."""
@@ -243,6 +219,9 @@ class Engine:
                 totals=record.totals,
                 sources=record.sources,
                 watermarks=record.watermarks,
+                open_windows={
+                    name: operation.open_windows(record.watermarks[name]) for name, operation in self.operations.items()
+                },
                 state_rows=sum(file.rows for file in files if file.kind != "dead"),
                 state_bytes=sum(file.bytes for file in files if file.kind != "dead"),
             )

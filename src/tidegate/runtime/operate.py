@@ -27,6 +27,7 @@ from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import SMALL, Staged, stage
 from tidegate.runtime.state import Change, State
 from tidegate.stream import WindowNode
+from tidegate.windows import Hopping, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,6 +112,7 @@ class Operation:
         self._folded_rows = 0
         self._fired_rows = 0
         self._transformed: list[DataFrame] = []
+        self._starts: dict[str, frozenset[int]] = {}
         folded = self._plan(sample, FoldBounds(BEGINNING, BEGINNING), carries_source=True)
         self._schema: StructType = folded.schema
 
@@ -182,6 +184,17 @@ class Operation:
     def held_ids(self, spark: SparkSession) -> DataFrame | None:
         """Ids that open windows themselves remember, where the event time does not tell for how long."""
         return None
+
+    def open_windows(self, watermark: int | None) -> int:
+        """How many windows have events and are not closed, over all keys together, as far as whole slices tell."""
+        closed = self.closed(watermark)
+        live = {file.path: file for file in self.state.of(self.node.name, *STATE_FATES)}
+        self._starts = {path: starts for path, starts in self._starts.items() if path in live}
+        for path in live:
+            if path not in self._starts:
+                column = pq.read_table(self.state.folder / path, columns=["_slice"])["_slice"]
+                self._starts[path] = frozenset(pc.unique(column).to_pylist())
+        return count_windows(self.node.window, frozenset().union(*self._starts.values()), closed)
 
     def silent_line(self) -> OperatorLine:
         """The line of an operator that got no events in this batch, and yet may speak."""
@@ -322,6 +335,20 @@ class Operation:
         ours = {f"_key_{name}" for name in self.node.key_names} | {"_slice", "_n"}
         ours |= {column for alias, aggregate in self.node.aggregates for column in aggregate.partial_sql(alias)}
         return StructType([field for field in self._schema.fields if field.name in ours])
+
+
+def count_windows(window: Window, slices: frozenset[int], closed: int) -> int:
+    """The windows that contain one of `slices` and end after `closed`."""
+    if not isinstance(window, Hopping):
+        return len(slices)
+    ends = {
+        start + window.size
+        for slice_ in slices
+        for start in range(
+            slice_ - (slice_ - window.offset) % window.slide, slice_ + window.slice - window.size - 1, -window.slide
+        )
+    }
+    return sum(end > closed for end in ends)
 
 
 def _each_once(transformed: DataFrame, node: WindowNode) -> DataFrame:
