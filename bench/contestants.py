@@ -75,7 +75,7 @@ def native(
     session.conf.set("spark.sql.streaming.stateStore.providerClass", base + names[provider])
     session.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
     session.conf.set("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "false")
-    session.conf.set("spark.sql.shuffle.partitions", spark.conf.get("spark.sql.shuffle.partitions"))
+    session.conf.set("spark.sql.shuffle.partitions", str(spark.conf.get("spark.sql.shuffle.partitions")))
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.adaptive.enabled", "false")
     rows = session.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(data))
@@ -100,7 +100,7 @@ class measured:  # noqa: N801 - reads as a word: `with measured(spark) as second
     """Collect `triggerExecution` of every batch with data, of whatever query runs inside."""
 
     def __init__(self, spark: SparkSession) -> None:
-        from pyspark.sql.streaming import StreamingQueryListener
+        from pyspark.sql.streaming.listener import StreamingQueryListener
 
         seconds: list[float] = []
 

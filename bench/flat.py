@@ -54,15 +54,13 @@ def main() -> None:
         fifth = batches // 5
         on_disk = sum(1 for path in (Path(folder) / "checkpoint").rglob("*") if path.is_file())
         records = len(harness.engine.checkpoint.sequences())
-        print(
-            f"seconds per batch: {statistics.median(took[fifth : 2 * fifth]):.3f} early, {statistics.median(took[-fifth:]):.3f} late"
-        )
-        print(
-            f"live files:        {statistics.median(live[fifth : 2 * fifth])} early, {statistics.median(live[-fifth:])} late"
-        )
-        print(
-            f"state rows:        {statistics.median(rows[fifth : 2 * fifth])} early, {statistics.median(rows[-fifth:])} late"
-        )
+        for what, measured, digits in (
+            ("seconds per batch", took, 3),
+            ("live files", live, 0),
+            ("state rows", rows, 0),
+        ):
+            early, late = statistics.median(measured[fifth : 2 * fifth]), statistics.median(measured[-fifth:])
+            print(f"{what + ':':19} {early:.{digits}f} early, {late:.{digits}f} late")
         print(f"on disk at the end: {on_disk} files, of them {records} records")
         harness.close()
 

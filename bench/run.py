@@ -51,7 +51,7 @@ def session(rows: DataFrame) -> DataFrame:
 
 def steady(outcome: Outcome) -> float:
     """The median batch of the second half."""
-    return statistics.median(outcome.seconds[len(outcome.seconds) // 2 :])
+    return float(statistics.median(outcome.seconds[len(outcome.seconds) // 2 :]))
 
 
 def compare(name: str, shape: Shape, window: Any, group: Any, providers: list[str], rounds: int) -> dict[str, Any]:
