@@ -50,6 +50,11 @@ _PLACE = (
     "'arrival', nullif(_tg.arrival, -1L), 'time', _tg.time"
 )
 _ACCEPTED = "_fate IN ('slice', 'straggler')"
+LETTER_FIELDS = (
+    *("id", "operator", "origin", "position", "arrival", "time"),
+    *("reason", "error", "window_start", "window_end", "raw"),
+)
+"""What a staged dead letter holds of its event."""
 _FOLDED = "_fate IN ('slice', 'straggler', 'candidate')"
 
 

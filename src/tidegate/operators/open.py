@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.operators.assign import Assignment
 from tidegate.operators.fire import Merging, merged_partials, windows_of
-from tidegate.operators.fold import key_columns
+from tidegate.operators.fold import LETTER_FIELDS, key_columns
 from tidegate.operators.sql import END_OF_TIME, Relation, Thresholds, quote, select, user
 from tidegate.operators.trigger import Question, Turn, question
 from tidegate.triggers import Default, FinalOnly
@@ -171,8 +171,8 @@ def ask(shape: Shape, windows: Relation, turn: Turn) -> Relation:
 def tell(shape: Shape, asked: Relation, letters: str | None = None) -> Relation:
     """What comes of the windows: panes, rows that stay open, dead letters.
 
-    `asked` has ``_back``, the panes to take back, when the operator keeps what it has said; `letters` is the type of the
-    dead letters of windows that turned out late.
+    `asked` has ``_back``, the panes to take back, when the operator keeps what it has said; `letters` is the type of
+    the dead letters of windows that turned out late.
     """
     rows = f"CASE WHEN NOT _closing AND NOT _late THEN array({_output(shape, letters, 'open')}) ELSE array() END"
     if shape.is_cut:
@@ -188,8 +188,8 @@ def tell(shape: Shape, asked: Relation, letters: str | None = None) -> Relation:
     outputs.append(f"CASE WHEN _speaks THEN array({_output(shape, letters, 'pane', change='upsert')}) ELSE array() END")
     outputs.append(rows)
     if letters is not None:
-        refused = f"transform(_letters, l -> {_output(shape, letters, 'dead', letter='l')})"
-        outputs.append(f"CASE WHEN _late THEN {refused} ELSE array() END")
+        refused = "CASE WHEN _late THEN _letters ELSE filter(_letters, l -> l.twin) END"
+        outputs.append(f"transform({refused}, l -> {_output(shape, letters, 'dead', letter='l')})")
     exploded = select(["*", f"explode(concat({', '.join(outputs)})) AS _o"], asked)
     columns = [
         "_o.kind AS _kind",
@@ -200,8 +200,15 @@ def tell(shape: Shape, asked: Relation, letters: str | None = None) -> Relation:
         # One row of each session tells how many events of this batch it took in: the output side of the ledger.
         columns.append("CASE WHEN _o.counts AND NOT _late THEN _arrived ELSE 0L END AS _arrived")
     if letters is not None:
-        columns += ["_o.letter.partition AS _partition", "_o.letter.dead AS _dead"]
+        columns += ["_o.letter.partition AS _partition", f"{_dead()} AS _dead"]
     return select(columns, exploded)
+
+
+def _dead() -> str:
+    """The letter of a refused event: it was written as LATE; in a session that is open only a repeat is refused."""
+    changed = {"reason": "'DUPLICATE'", "error": "'same id and event time as an earlier event'"}
+    fields = ", ".join(f"'{name}', {changed.get(name, f'_o.letter.dead.{name}')}" for name in LETTER_FIELDS)
+    return f"CASE WHEN _o.kind != 'dead' OR _late THEN _o.letter.dead ELSE named_struct({fields}) END"
 
 
 def _output(

@@ -21,7 +21,7 @@ from tidegate.operators.open import Shape
 from tidegate.operators.sql import Relation, Thresholds, select
 from tidegate.operators.trigger import Turn
 
-_LETTER = "named_struct('partition', _partition, 'dead', _dead) AS _letter"
+_LETTER = "named_struct('partition', _partition, 'dead', _dead, 'twin', _twin) AS _letter"
 
 
 def session_rows(shape: Shape, fresh: Relation | None, candidates: Relation | None, kept: Relation | None) -> Relation:
@@ -35,11 +35,31 @@ def session_rows(shape: Shape, fresh: Relation | None, candidates: Relation | No
     if fresh is not None:
         rows.append(select([*shape.fresh(given), "_n AS _arrived", *no_letter], fresh))
     if candidates is not None:
-        rows.append(select([*shape.fresh(given), "_n AS _arrived", _LETTER], candidates))
+        rows.append(_candidate_rows(shape, given, candidates))
     if kept is not None:
         rows.append(select([*shape.columns, "0L AS _arrived", *no_letter], kept))
     # One shuffle by key serves everything that follows.
     return select(["*"], " UNION ALL ".join(rows)) + f" DISTRIBUTE BY {', '.join(shape.keys)}"
+
+
+def _candidate_rows(shape: Shape, given: dict[str, str], candidates: Relation) -> Relation:
+    """Candidates with their letters, and marked when they are a *twin*: the repeat of another one in this batch.
+
+    A repeat of an event that is accepted is a duplicate and brings nothing; a repeat of one that is late is late
+    itself. Which of the two only the judgement tells, so dedup has let both pass.
+    """
+    columns = {name: name for name in shape.partials} | given | {"_arrived": "_n"}
+    if not shape.keeps_ids:
+        return select([*shape.fresh(given), "_n AS _arrived", _LETTER], select(["*", "false AS _twin"], candidates))
+    # Elements that a flat_map has made of one event are not each other's twins: they tie.
+    same = f"PARTITION BY {', '.join([*shape.keys, '_ids'])} ORDER BY _dead.arrival, _dead.origin, _dead.position"
+    rows = select(["*", f"size(_ids) > 0 AND rank() OVER ({same}) > 1 AS _twin"], candidates)
+    for name in ("_n", "_news", "_arrived"):
+        if name in columns:
+            columns[name] = f"CASE WHEN _twin THEN 0L ELSE {columns[name]} END"
+    columns |= {name: f"CASE WHEN NOT _twin THEN {name} END" for name in (*shape.partials, "_ids")}
+    arrived = columns.pop("_arrived")
+    return select([*shape.fresh(columns), f"{arrived} AS _arrived", _LETTER], rows)
 
 
 def gather_sessions(

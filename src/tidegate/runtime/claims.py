@@ -1,7 +1,7 @@
 """Claims: a driver's first act, a record that makes the next publish of any other driver fail.
 
 Of two drivers on one checkpoint the later one wins: the earlier one, a zombie that was only paused, finds its next
-record taken and stops. The claim's number also goes to the sinks, so that a zombie's delivery is refused there. """
+record taken and stops. The claim's number also goes to the sinks, so that a zombie's delivery is refused there."""
 
 from __future__ import annotations
 

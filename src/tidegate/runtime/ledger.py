@@ -6,7 +6,7 @@ One side is counted where the events come in (by the query's own metrics), the o
 - per source:    ``read = passed + duplicates + dead letters``
 - per path:      ``passed = filtered + in`` (with a flat_map: ``passed = filtered + unnested``,
   ``elements = dropped + in``)
-- per operator:  ``in = accepted + late``
+- per operator:  ``in = accepted + late`` (and ``+ duplicates`` that a session found among events it had to judge first)
 
 If one does not, the batch fails loudly and nothing is decided.
 """
@@ -51,6 +51,7 @@ class OperatorLine:
     accepted: int = 0
     late: int = 0
     partially_late: int = 0
+    duplicates: int = 0
     panes: dict[str, int] = field(default_factory=dict)
 
 
@@ -85,9 +86,10 @@ class Ledger:
             elif path.passed != path.filtered + path.arrived:
                 found.append(f"path to {name}: passed {path.passed} but filtered {path.filtered} + in {path.arrived}")
         for name, operator in self.operators.items():
-            if operator.arrived != operator.accepted + operator.late:
+            if operator.arrived != operator.accepted + operator.late + operator.duplicates:
                 found.append(
                     f"operator {name}: in {operator.arrived} but accepted {operator.accepted} + late {operator.late}"
+                    f" + duplicates {operator.duplicates}"
                 )
         return found
 
@@ -103,7 +105,7 @@ class Ledger:
             else:
                 total += abs(path.passed - path.filtered - path.arrived)
         for operator in self.operators.values():
-            total += abs(operator.arrived - operator.accepted - operator.late)
+            total += abs(operator.arrived - operator.accepted - operator.late - operator.duplicates)
         return total
 
     def balance(self) -> None:

@@ -127,7 +127,7 @@ class OpenOperation(Operation):
         self, fresh: Relation | None, candidates: Relation | None, kept: Relation | None, turn: Turn
     ) -> Relation:
         shape = self.shape
-        letters = f"STRUCT<partition: STRING, dead: {shape.merging.types['_dead']}>" if candidates else None
+        letter = f"STRUCT<partition: STRING, dead: {shape.merging.types['_dead']}, twin: BOOLEAN>"
         if shape.session is None:
             asked = ask(shape, gather_fixed(shape, fresh, kept, turn), turn)
         elif shape.is_cut:
@@ -138,7 +138,7 @@ class OpenOperation(Operation):
             asked = take_back_once(shape, asked)
         elif shape.keeps_said:
             asked = take_back(asked)
-        return tell(shape, asked, letters)
+        return tell(shape, asked, letter if candidates else None)
 
     def _input(self, paths: list[Path]) -> DataFrame:
         return self.spark.read.schema(self._input_schema()).parquet(*map(str, paths))
@@ -188,10 +188,16 @@ class OpenOperation(Operation):
 
     def _settle(self, folded: Folded, staged: Staged) -> None:
         """Candidates are judged now: the ledger learns who was accepted, counted on the sessions, and who is late."""
-        late = staged.of("dead")
         for fate in (*STATE_FATES, "candidate"):
             folded.fates.pop(fate, None)
         counted = staged.table("pane", "open", columns=["_arrived"])
         folded.fates["slice"] = (pc.sum(counted["_arrived"]).as_py() or 0) if counted is not None else 0
-        folded.dead["LATE"] = folded.dead.get("LATE", 0) + staged.rows("dead")
-        folded.staged.files["dead"] = [*folded.staged.of("dead"), *late]
+        for path in staged.of("dead"):
+            letters = pq.read_table(path)
+            repeated = pc.equal(pc.struct_field(letters["_dead"], "reason"), "DUPLICATE")
+            folded.repeated += pc.sum(repeated).as_py()
+            if not self.node.source.keep_duplicates:
+                letters = letters.filter(pc.invert(repeated))
+                pq.write_table(letters, path, compression="zstd")
+            folded.dead["LATE"] = folded.dead.get("LATE", 0) + len(repeated) - pc.sum(repeated).as_py()
+        folded.staged.files["dead"] = [*folded.staged.of("dead"), *staged.of("dead")]

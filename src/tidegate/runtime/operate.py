@@ -49,6 +49,8 @@ class Folded:
     dead: dict[str, int] = field(default_factory=dict)
     fates: dict[str, int] = field(default_factory=dict)
     partially_late: int = 0
+    repeated: int = 0
+    """Duplicates that only the operator could tell: repeats in one batch of an event that might have been late."""
 
     def settle(self, counted: dict[str, int]) -> dict[str, int]:
         """The ledger's input side in full: what was not counted follows from what was read and what left on the way."""
@@ -217,6 +219,7 @@ class Operation:
             accepted=fates.get("slice", 0) + fates.get("straggler", 0),
             late=folded.dead.get("LATE", 0),
             partially_late=folded.partially_late,
+            duplicates=folded.repeated,
         )
         return path, operator
 

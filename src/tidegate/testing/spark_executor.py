@@ -121,7 +121,8 @@ class SparkRun:
             key=row["key"],
             window=window,
             values=tuple(sorted(value)) if self._aggregate == "collect" else None,
-            value=None if self._aggregate == "collect" else value,
+            # The sum of an empty pane is NULL in SQL, and 0 in the format, whose values are numbers.
+            value=None if self._aggregate == "collect" else value or 0,
             timing=row["pane_timing"],
             index=row["pane_index"],
             final=row["pane_final"],
