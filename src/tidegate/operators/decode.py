@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from tidegate.stream import SourceNode
 
-ENVELOPE = ("partition", "origin", "position", "arrival", "raw", "reason", "error")
-"""The fields of `_tg` after decoding; `route` adds the event time."""
-
 
 def decode(source: SourceNode, raw: DataFrame) -> DataFrame:
     """The rows of one source as (`_tg`, one struct named after the source)."""

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.operators.assign import Assignment
-from tidegate.operators.sql import Relation, Thresholds, quote, select, user
+from tidegate.operators.route import FIELDS
+from tidegate.operators.sql import Relation, Thresholds, quote, select
 
 if TYPE_CHECKING:
     from tidegate.stream import SourceNode, WindowNode
@@ -36,8 +37,8 @@ def remembered(files: Relation | None, held: Sequence[Relation]) -> Relation | N
 
 def dedup(source: SourceNode, routed: Relation, remembered: Relation | None, closed: Closed) -> Relation:
     """Mark repeats with the reason DUPLICATE. `routed` is read more than once and should be persisted."""
-    order = "named_struct('a', _tg.arrival, 'o', _tg.origin, 'p', _tg.row) AS _order"
-    ids = _ids(source, routed, closed, [order, "_tg.row AS _repeated"])
+    order = "named_struct('a', _tg_arrival, 'o', _tg_origin, 'p', _tg_row) AS _order"
+    ids = _ids(routed, closed, [order, "_tg_row AS _repeated"])
     suspects = f"SELECT _hash FROM ({ids}) WHERE _open GROUP BY _hash HAVING count(1) > 1"
     earlier = None
     if remembered is not None:
@@ -59,35 +60,28 @@ def dedup(source: SourceNode, routed: Relation, remembered: Relation | None, clo
     # What closed windows did not accept has no duplicates – unless a session holds it.
     repeats = select(["_repeated"], placed, "_rank = 1 AND ((_open AND _place > 1) OR _held)")
     changed = {
-        "reason": "CASE WHEN _repeated IS NOT NULL THEN 'DUPLICATE' ELSE _tg.reason END",
-        "error": "CASE WHEN _repeated IS NOT NULL THEN 'same id and event time as an earlier event' ELSE _tg.error END",
+        "reason": "CASE WHEN _repeated IS NOT NULL THEN 'DUPLICATE' ELSE _tg_reason END",
+        "error": "CASE WHEN _repeated IS NOT NULL THEN 'same id and event time as an earlier event' ELSE _tg_error END",
     }
-    fields: tuple[str, ...] = ("partition", "origin", "arrival", "raw", "position", "row", "reason", "error", "time")
-    fields += ("id",)
-    fields += ("record",) if source.connector.encoding == "record" else ()
-    envelope = ", ".join(f"'{name}', {changed.get(name, f'_tg.{name}')}" for name in fields)
     columns = [
-        f"named_struct({envelope}) AS _tg",
+        *[f"{changed.get(name, f'_tg_{name}')} AS _tg_{name}" for name in FIELDS],
         "_alive AND _repeated IS NULL AS _alive",
         *[quote(name) for name in source.contract.names],
     ]
     return (
         f"SELECT /*+ BROADCAST(d) */ {', '.join(columns)} "
-        f"FROM ({select(['*'], routed)}) e LEFT JOIN ({repeats}) d ON e._tg.row = d._repeated"
+        f"FROM ({select(['*'], routed)}) e LEFT JOIN ({repeats}) d ON e._tg_row = d._repeated"
     )
 
 
-def to_remember(source: SourceNode, deduped: Relation, closed: Closed) -> Relation:
+def to_remember(deduped: Relation, closed: Closed) -> Relation:
     """The ids of this batch that later ones must be compared with."""
-    return select(["_hash", "_id", "_time"], _ids(source, deduped, closed, []), "_open")
+    return select(["_hash", "_id", "_time"], _ids(deduped, closed, []), "_open")
 
 
-def _ids(source: SourceNode, rows: Relation, closed: Closed, others: list[str]) -> Relation:
-    assert source.event_id is not None
-    known = source.event_id in source.contract.names
-    identity = quote(source.event_id) if known else f"({user(source.event_id)})"
-    still_open = f"{_still_open(closed, '_tg.time')} AS _open"
-    ids = select([f"CAST({identity} AS STRING) AS _id", "_tg.time AS _time", still_open, *others], rows, "_alive")
+def _ids(rows: Relation, closed: Closed, others: list[str]) -> Relation:
+    still_open = f"{_still_open(closed, '_tg_time')} AS _open"
+    ids = select(["_tg_id AS _id", "_tg_time AS _time", still_open, *others], rows, "_alive")
     return select(["*", "xxhash64(_id, _time) AS _hash"], ids, "_id IS NOT NULL")
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.operators.assign import Assignment
 from tidegate.operators.path import INTERNAL, WHOLE, Rows
+from tidegate.operators.route import ENVELOPE
 from tidegate.operators.sql import Relation, Thresholds, quote, select, text, user
 from tidegate.windows import Session
 
@@ -32,22 +33,22 @@ STATE_FATES = ("slice", "straggler")
 
 COUNTS = {
     "read": "count_if(_lead)",
-    "passed": "count_if(_lead AND _tg.reason IS NULL)",
+    "passed": "count_if(_lead AND _tg_reason IS NULL)",
     "unnested": "count_if(_lead AND _unnested > 0)",
     "elements": "count_if(_unnested = 2)",
     "arrived": "count_if(_alive)",
 }
 """The ledger's input side, counted on the marked rows, before the aggregation that yields the output side."""
 
-_TRUSTED = "CASE WHEN _tg.reason IS NULL OR _tg.reason = 'DUPLICATE' THEN _tg.time END"
+_TRUSTED = "CASE WHEN _tg_reason IS NULL OR _tg_reason = 'DUPLICATE' THEN _tg_time END"
 """Event times that may move the watermark: not those of refused records."""
 
-_ORDER = "named_struct('t', _tg.time, 'a', _tg.arrival, 'o', _tg.origin, 'p', _tg.row, 'e', _element)"
+_ORDER = "named_struct('t', _tg_time, 'a', _tg_arrival, 'o', _tg_origin, 'p', _tg_row, 'e', _element)"
 
 # Always set, but declared nullable: Arrow has no rows of a struct that is NULL while its fields must not be.
 _PLACE = (
-    "'origin', nullif(_tg.origin, ''), 'position', nullif(_tg.position, -1L), "
-    "'arrival', nullif(_tg.arrival, -1L), 'time', _tg.time"
+    "'origin', nullif(_tg_origin, ''), 'position', nullif(_tg_position, -1L), "
+    "'arrival', nullif(_tg_arrival, -1L), 'time', _tg_time"
 )
 _ACCEPTED = "_fate IN ('slice', 'straggler')"
 LETTER_FIELDS = (
@@ -69,22 +70,22 @@ class FoldBounds:
 def mark(node: WindowNode, rows: Rows, bounds: FoldBounds, *, carries_source: bool) -> Relation:
     """Give each row its fate. `carries_source`: this operator's fold also takes what its source refused."""
     assignment = Assignment(node.window)
-    limit = Thresholds([bounds.complete, bounds.closed], "_tg.row")
-    last_end = f"CASE WHEN _alive THEN {assignment.last_end('_tg.time')} END AS _last_end"
+    limit = Thresholds([bounds.complete, bounds.closed], "_tg_row")
+    last_end = f"CASE WHEN _alive THEN {assignment.last_end('_tg_time')} END AS _last_end"
     ended = select([*INTERNAL, *map(quote, rows.columns), last_end], rows.relation)
     late = f"_last_end <= {limit[1]}"
     duplicate = "'dead'" if node.source.keep_duplicates else "'duplicate'"
     source_fates = (
-        f"WHEN _tg.reason = 'DUPLICATE' AND _lead THEN {duplicate} WHEN _tg.reason IS NOT NULL AND _lead THEN 'dead' "
+        f"WHEN _tg_reason = 'DUPLICATE' AND _lead THEN {duplicate} WHEN _tg_reason IS NOT NULL AND _lead THEN 'dead' "
         if carries_source
         else ""
     )
     too_late = "'candidate'" if isinstance(node.window, Session) else "'dead'"
     fate = (
         f"CASE WHEN _alive AND {late} THEN {too_late} "
-        f"WHEN _alive AND {assignment.first_end('_tg.time')} <= {limit[0]} THEN 'straggler' "
+        f"WHEN _alive AND {assignment.first_end('_tg_time')} <= {limit[0]} THEN 'straggler' "
         f"WHEN _alive THEN 'slice' {source_fates} WHEN _unnested = 2 THEN 'dropped' "
-        "WHEN _tg.reason IS NULL AND _lead THEN CASE WHEN _unnested = 1 THEN 'empty' ELSE 'filtered' END END AS _fate"
+        "WHEN _tg_reason IS NULL AND _lead THEN CASE WHEN _unnested = 1 THEN 'empty' ELSE 'filtered' END END AS _fate"
     )
     marks = [*INTERNAL, *map(quote, rows.columns), "_last_end", f"_alive AND {late} AS _late", fate]
     return select(marks, ended)
@@ -93,10 +94,10 @@ def mark(node: WindowNode, rows: Rows, bounds: FoldBounds, *, carries_source: bo
 def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> Relation:
     """One aggregation: (fate, key, slice, source partition, dead letter) → partials, count, event-time range."""
     assignment = Assignment(node.window)
-    limit = Thresholds([bounds.complete, bounds.closed], "_tg.row")
-    partially = f"{_ACCEPTED} AND {assignment.first_end('_tg.time')} <= {limit[1]} AS _partially"
+    limit = Thresholds([bounds.complete, bounds.closed], "_tg_row")
+    partially = f"{_ACCEPTED} AND {assignment.first_end('_tg_time')} <= {limit[1]} AS _partially"
     users = list(map(quote, marked.columns))
-    carried = ["_tg", "_element", "_last_end", "_late", *users]
+    carried = [*ENVELOPE, "_element", "_last_end", "_late", *users]
     rows = select([*carried, "_fate", partially], marked.relation, "_fate IS NOT NULL")
     if node.source.keep_partially_late:
         twice = "explode(CASE WHEN _partially THEN array(_fate, 'copy') ELSE array(_fate) END) AS _fate"
@@ -106,14 +107,14 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
     rows = select(
         [
             "_fate",
-            "_tg.partition AS _partition",
+            "_tg_partition AS _partition",
             f"{_letter(node, pipeline)} AS _dead",
-            f"CASE WHEN {_FOLDED} THEN {assignment.slice('_tg.time')} END AS _slice",
+            f"CASE WHEN {_FOLDED} THEN {assignment.slice('_tg_time')} END AS _slice",
             f"CASE WHEN {_FOLDED} THEN _last_end END AS _last_end",
             f"{_TRUSTED} AS _trusted",
             "_partially",
             f"{_ORDER} AS _order",
-            *(["_tg.id AS _id"] if _keeps_ids(node) else []),
+            *(["_tg_id AS _id"] if _keeps_ids(node) else []),
             *[f"CASE WHEN {_FOLDED} THEN {user(sql)} END AS {quote('_key_' + name)}" for name, sql in node.keys],
             *[f"CASE WHEN {_FOLDED} THEN {name} END AS {name}" for name in users],
         ],
@@ -143,18 +144,18 @@ def fold_source(source: SourceNode, routed: Relation, pipeline: str) -> Relation
     """The same for a source alone, when no operator's fold can carry what it refused."""
     duplicate = "'dead'" if source.keep_duplicates else "'duplicate'"
     fate = (
-        f"CASE WHEN _tg.reason = 'DUPLICATE' THEN {duplicate} WHEN _tg.reason IS NOT NULL THEN 'dead' "
+        f"CASE WHEN _tg_reason = 'DUPLICATE' THEN {duplicate} WHEN _tg_reason IS NOT NULL THEN 'dead' "
         "ELSE 'passed' END AS _fate"
     )
     nothing = "CAST(NULL AS BIGINT)"
     letter = (
         "CASE WHEN _fate = 'dead' THEN named_struct("
         f"'id', {_identity(pipeline, source.name, 'NULL')}, 'operator', CAST(NULL AS STRING), "
-        f"{_PLACE}, 'reason', _tg.reason, 'error', _tg.error, "
+        f"{_PLACE}, 'reason', _tg_reason, 'error', _tg_error, "
         f"'window_start', {nothing}, 'window_end', {nothing}, 'raw', {_raw(source)}) END AS _dead"
     )
-    fated = select(["_tg", WHOLE, fate], routed)
-    rows = select(["_fate", "_tg.partition AS _partition", letter, f"{_TRUSTED} AS _trusted"], fated)
+    fated = select([*ENVELOPE, WHOLE, fate], routed)
+    rows = select(["_fate", "_tg_partition AS _partition", letter, f"{_TRUSTED} AS _trusted"], fated)
     keys = ["_fate", "_partition", "_dead"]
     return select([*keys, "count(1) AS _n", "max(_trusted) AS _newest"], rows) + f" GROUP BY {', '.join(keys)}"
 
@@ -175,20 +176,20 @@ def _letter(node: WindowNode, pipeline: str) -> str:
     return (
         "CASE WHEN _fate IN ('dead', 'copy', 'candidate') THEN named_struct("
         f"'id', {_identity(pipeline, node.source.name, operator)}, 'operator', {operator}, {_PLACE}, "
-        "'reason', CASE WHEN _late THEN 'LATE' WHEN _fate = 'copy' THEN 'PARTIALLY_LATE' ELSE _tg.reason END, "
+        "'reason', CASE WHEN _late THEN 'LATE' WHEN _fate = 'copy' THEN 'PARTIALLY_LATE' ELSE _tg_reason END, "
         "'error', CASE WHEN _late THEN 'every window of the event had closed' "
-        "WHEN _fate = 'copy' THEN 'some windows of the event had closed' ELSE _tg.error END, "
-        f"'window_start', {Assignment(node.window).last_start('_tg.time')}, 'window_end', _last_end, "
+        "WHEN _fate = 'copy' THEN 'some windows of the event had closed' ELSE _tg_error END, "
+        f"'window_start', {Assignment(node.window).last_start('_tg_time')}, 'window_end', _last_end, "
         f"'raw', {_raw(node.source)}) END"
     )
 
 
 def _identity(pipeline: str, source: str, operator: str) -> str:
     """The same event refused by the same operator has the same id, however often it is written."""
-    where = f"{text(pipeline)}, {text(source)}, _tg.origin, CAST(_tg.position AS STRING), CAST(_element AS STRING)"
+    where = f"{text(pipeline)}, {text(source)}, _tg_origin, CAST(_tg_position AS STRING), CAST(_element AS STRING)"
     return f"substring(sha2(concat_ws('|', {where}, coalesce({operator}, '')), 256), 1, 32)"
 
 
 def _raw(source: SourceNode) -> str:
     """The record as it came; typed sources write theirs as JSON, and only for a row that is refused."""
-    return "CAST(to_json(_tg.record) AS BINARY)" if source.connector.encoding == "record" else "_tg.raw"
+    return "CAST(to_json(_tg_record) AS BINARY)" if source.connector.encoding == "record" else "_tg_raw"

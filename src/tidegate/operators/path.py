@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.errors import PipelineError
+from tidegate.operators.route import ENVELOPE
 from tidegate.operators.sql import Relation, quote, select, user
 from tidegate.stream import FlatMap, Select, Step, Transform, Where
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-INTERNAL = ("_tg", "_alive", "_lead", "_element", "_unnested")
+_MARKS = ("_lead", "_element", "_unnested")
+INTERNAL = (*ENVELOPE, "_alive", *_MARKS)
 WHOLE = "CAST(array() AS ARRAY<INT>) AS _element"
 """The place of an event that no flat_map has taken apart."""
 
@@ -46,7 +48,7 @@ def has_flat_map(steps: tuple[Step, ...]) -> bool:
 
 def walk(steps: tuple[Step, ...], routed: Rows, bridge: Bridge) -> Rows:
     """Apply the steps; every event keeps at least one row, and `_alive` says whether it arrives."""
-    marks = ["_tg", "_alive", "true AS _lead", WHOLE, "0 AS _unnested"]
+    marks = [*ENVELOPE, "_alive", "true AS _lead", WHOLE, "0 AS _unnested"]
     rows = Rows(select([*marks, *map(quote, routed.columns)], routed.relation), routed.columns)
     for step in steps:
         if isinstance(step, Where):
@@ -72,7 +74,7 @@ def _flat_map(rows: Rows, step: FlatMap) -> Rows:
     split = f"explode(CASE WHEN size({array}) > 0 THEN {elements} ELSE {nothing} END) AS _e"
     exploded = select([*INTERNAL, *others, split], rows.relation)
     columns = [
-        "_tg",
+        *ENVELOPE,
         "_alive AND _e.alive AS _alive",
         "_lead AND _e.i = 0 AS _lead",
         "CASE WHEN _e.alive THEN concat(_element, array(_e.i)) ELSE _element END AS _element",
@@ -87,8 +89,8 @@ def _flat_map(rows: Rows, step: FlatMap) -> Rows:
 
 def _transform(rows: Rows, step: Transform, bridge: Bridge) -> Rows:
     """The user's function on the live rows; the others go around it, and those that it drops are filtered."""
-    marks = ("_lead", "_element", "_unnested")
-    carried = "named_struct('_tg', _tg, " + ", ".join(f"'{name}', {name}" for name in marks) + ") AS _tg"
+    fields = [(name.removeprefix("_tg_").removeprefix("_"), name) for name in (*ENVELOPE, *_MARKS)]
+    carried = "named_struct(" + ", ".join(f"'{field}', {name}" for field, name in fields) + ") AS _tg"
     alive = select([carried, *map(quote, rows.columns)], rows.relation, "_alive")
 
     def checked(frame: DataFrame) -> DataFrame:
@@ -102,11 +104,11 @@ def _transform(rows: Rows, step: Transform, bridge: Bridge) -> Rows:
 
     relation, columns = bridge(alive, checked)
     produced = tuple(name for name in columns if name != "_tg")
-    unwrapped = [f"_tg.{name} AS {name}" for name in ("_tg", *marks)]
+    unwrapped = [f"_tg.{field} AS {name}" for field, name in fields]
     empty = [f"NULL AS {quote(name)}" for name in produced]
     back = select([*unwrapped, "true AS _alive", *map(quote, produced)], relation)
-    around = select(["_tg", *marks, "_alive", *empty], rows.relation, "NOT _alive")
-    same = "given._tg._tg.row = kept._tg._tg.row AND given._tg._element = kept._tg._element"
+    around = select([*ENVELOPE, *_MARKS, "_alive", *empty], rows.relation, "NOT _alive")
+    same = "given._tg.row = kept._tg.row AND given._tg.element = kept._tg.element"
     missing = f"SELECT given._tg FROM ({alive}) AS given LEFT ANTI JOIN {relation} AS kept ON {same}"
     lost = select([*unwrapped, "false AS _alive", *empty], missing)
     return Rows(f"{back} UNION ALL {around} UNION ALL {lost}", produced)

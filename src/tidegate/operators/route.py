@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tidegate.operators.decode import ENVELOPE
 from tidegate.operators.sql import Relation, Thresholds, clip, quote, select, text, user
 from tidegate.watermarks import Watermark
 
@@ -22,41 +21,71 @@ if TYPE_CHECKING:
     from tidegate.stream import SourceNode
 
 
+FIELDS = (
+    "partition",
+    "origin",
+    "position",
+    "row",
+    "arrival",
+    "raw",
+    "record",
+    "reason",
+    "error",
+    "time",
+    "id",
+)
+"""The envelope of an event from here on, as columns `_tg_…`: a struct would be put together anew for every row."""
+
+ENVELOPE = tuple(f"_tg_{name}" for name in FIELDS)
+
+
 def route(source: SourceNode, events: Relation, clock: int, poison: Mapping[int, str] | None = None) -> Relation:
-    """The rows of one source with `_tg` (event time and reason in it) and `_alive`: has it passed?
+    """The rows of one source with their envelope (event time and reason in it) and `_alive`: has it passed?
 
     `_row` numbers the rows of the batch: unique, and the same each time the batch is evaluated.
     """
     names = [quote(name) for name in source.contract.names]
-    mine = select(["_tg", "_row", f"{quote(source.name)}.*"], events, f"_source = {text(source.name)}")
+    whole = quote(source.name)
     failure = "CAST(NULL AS STRING)"
     if poison:
         entries = ", ".join(f"{position}L, {text(said)}" for position, said in poison.items())
         failure = f"element_at(map({entries}), _row)"
-    judged = select(["_tg", "_row", *names, f"{failure} AS _poison"], mine)
+    mine = select(
+        ["_tg", "_row", f"{whole} AS _record", f"{whole}.*", f"{failure} AS _poison"],
+        events,
+        f"_source = {text(source.name)}",
+    )
     event_time = quote(source.event_time) if source.event_time in source.contract.names else user(source.event_time)
     sound = "_tg.reason IS NULL AND _poison IS NULL"
     time = f"CASE WHEN {sound} THEN unix_micros(CAST({event_time} AS TIMESTAMP)) END AS _time"
-    timed = select(["_tg", "_row", *names, "_poison", time], judged)
-    reason, error = _judgement(source, clock)
-    reasoned = select(["_tg", "_row", *names, "_time", f"{reason} AS reason", f"{error} AS error"], timed)
-    kept = ", ".join(f"'{name}', _tg.{name}" for name in ENVELOPE if name not in ("position", "reason", "error"))
-    # A typed source has no bytes to keep: its columns travel along, and are written as JSON should the event be
-    # refused.
-    identity = ""
+    timed = select(["_tg", "_row", "_record", *names, "_poison", time], mine)
+    cases = _judgement(source, clock)
+    verdict = "CASE " + " ".join(f"WHEN {case[0]} THEN {n}" for n, case in enumerate(cases)) + " END AS _verdict"
+    judged = select(["_tg", "_row", "_record", *names, "_poison", "_time", verdict], timed)
+    identity = "CAST(NULL AS STRING)"
     if source.event_id is not None:
         sql = quote(source.event_id) if source.event_id in source.contract.names else f"({user(source.event_id)})"
-        identity = f", 'id', CASE WHEN reason IS NULL THEN CAST({sql} AS STRING) END"
-    record = f", 'record', struct({', '.join(names)})" if source.connector.encoding == "record" else ""
-    envelope = (
-        f"named_struct({kept}, 'position', coalesce(_tg.position, _row), 'row', _row, "
-        f"'reason', reason, 'error', error, 'time', _time{identity}{record}) AS _tg"
-    )
-    return select([envelope, "reason IS NULL AS _alive", *names], reasoned)
+        identity = f"CASE WHEN _verdict IS NULL THEN CAST({sql} AS STRING) END"
+    envelope = {
+        "partition": "_tg.partition",
+        "origin": "_tg.origin",
+        "position": "coalesce(_tg.position, _row)",
+        "row": "_row",
+        "arrival": "_tg.arrival",
+        "raw": "_tg.raw",
+        # A typed source has no bytes to keep: its columns travel along, and are written as JSON should it be refused.
+        "record": "_record" if source.connector.encoding == "record" else "CAST(NULL AS STRING)",
+        "reason": "CASE _verdict " + " ".join(f"WHEN {n} THEN {case[1]}" for n, case in enumerate(cases)) + " END",
+        "error": "CASE _verdict " + " ".join(f"WHEN {n} THEN {case[2]}" for n, case in enumerate(cases)) + " END",
+        "time": "_time",
+        "id": identity,
+    }
+    columns = [f"{envelope[name]} AS _tg_{name}" for name in FIELDS]
+    return select([*columns, "_verdict IS NULL AS _alive", *names], judged)
 
 
-def _judgement(source: SourceNode, clock: int) -> tuple[str, str]:
-    """The reason and the sentence, as two CASE expressions over the same conditions."""
+def _judgement(source: SourceNode, clock: int) -> list[tuple[str, str, str]]:
+    """What speaks against an event, in order: condition, reason, and a sentence."""
     cases = [
         ("_tg.reason IS NOT NULL", "_tg.reason", "_tg.error"),
         ("_poison IS NOT NULL", "'EXPRESSION_ERROR'", "_poison"),
@@ -73,6 +102,4 @@ def _judgement(source: SourceNode, clock: int) -> tuple[str, str]:
         # A broker's timestamp is the producer's own by default: it vouches for nothing later than our clock.
         limit = f"least(coalesce(_tg.arrival, {now[0]}) + {watermark.max_future}L, {now[1]})"
         cases.append((f"_time > {limit}", "'FUTURE'", "'the event time is too far ahead of its arrival'"))
-    reason = "CASE " + " ".join(f"WHEN {condition} THEN {word}" for condition, word, _ in cases) + " END"
-    error = "CASE " + " ".join(f"WHEN {condition} THEN {sentence}" for condition, _, sentence in cases) + " END"
-    return reason, error
+    return cases

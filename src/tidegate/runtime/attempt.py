@@ -136,7 +136,7 @@ class Attempt:
         routed = self._keep(routed.relation(marked, **frames), routed)
         by_time = [(operator, bound) for operator, bound in closed if not isinstance(operator.window, Session)]
         if by_time:
-            self._remember(node.name, routed.relation(to_remember(node, routed.rows.relation, by_time)))
+            self._remember(node.name, routed.relation(to_remember(routed.rows.relation, by_time)))
         return routed
 
     def _keep(self, frame: DataFrame, routed: Routed) -> Routed:

@@ -356,7 +356,7 @@ def count_windows(window: Window, slices: frozenset[int], closed: int) -> int:
 
 def _each_once(transformed: DataFrame, node: WindowNode) -> DataFrame:
     """Refuse what a transform has made twice of one event; what it has dropped is found, and counted as filtered."""
-    times = transformed.groupBy("_tg._tg.row", "_tg._element").count()
+    times = transformed.groupBy("_tg.row", "_tg.element").count()
     doubled = times.where("count > 1").limit(1).toArrow()
     if doubled.num_rows:
         raise BalanceError(
