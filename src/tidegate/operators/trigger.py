@@ -67,7 +67,7 @@ class Memory:
 
     def merged(self, column: str) -> str:
         """Windows that become one keep the furthest part, and what has come true for any of them."""
-        return f"max({column})" if self.type == "INT" else f"coalesce(bool_or({column}), false)"
+        return f"coalesce({'max' if self.type == 'INT' else 'bool_or'}({column}), {self.initial})"
 
     def settled(self) -> str:
         """Its value after the batch: with each pane `AllOf` starts anew, `Each` stays where it is."""
