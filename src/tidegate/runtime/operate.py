@@ -66,7 +66,7 @@ class Folded:
         if self.counts.get("elements"):
             return self.counts["passed"]
         whole = ("slice", "straggler", "candidate", "filtered", "empty", "dropped", "passed")
-        return sum(self.fates.get(fate, 0) for fate in whole) + self.dead.get("LATE", 0)
+        return sum(self.fates.get(fate, 0) for fate in whole) + self.dead.get("LATE", 0) + self.repeated
 
 
 @dataclass
