@@ -29,15 +29,15 @@ def publish(path: Path, content: bytes, *, crash_point: str = "") -> bool:
             os.link(draft, path)  # a link, unlike a rename, fails when the name is taken
         except FileExistsError:
             return False
-        sync_folder(path.parent)
+        sync(path.parent)
         return True
     finally:
         draft.unlink(missing_ok=True)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make a new name in `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make the content of a file, or the names in a folder, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from tidegate import crash
 from tidegate.errors import CheckpointError, Fenced
-from tidegate.publish import local_folder, publish
+from tidegate.publish import local_folder, publish, sync
 from tidegate.runtime.ledger import Ledger
 
 FORMAT = 1
@@ -227,7 +227,7 @@ class Checkpoint:
         path = self.path(sequence)
         try:
             return Record.from_json(path.read_bytes())
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 f"record {path} cannot be read: {error}", hint="restore the checkpoint from a copy"
             ) from error
@@ -274,7 +274,13 @@ class Checkpoint:
 
     def fold_history(self, keep: int) -> None:
         """Fold records that no load needs any more into one Parquet file of the ledger, then delete them."""
+        folder = self.folder / "ledger"
+        folded = max((int(path.stem.partition("-")[2]) for path in folder.glob("[0-9]*.parquet")), default=0)
         old = self.sequences()[:-keep]
+        for sequence in old:
+            if sequence <= folded:  # a driver died between folding and deleting
+                self.path(sequence).unlink(missing_ok=True)
+        old = [sequence for sequence in old if sequence > folded]
         if len(old) < SNAPSHOT_EVERY:
             return
         import pyarrow as pa
@@ -292,12 +298,13 @@ class Checkpoint:
                 "ledger": [json.dumps(record.ledger.to_json()) for record in rows],
             }
         )
-        folder = self.folder / "ledger"
         folder.mkdir(exist_ok=True)
         target = folder / f"{old[0]:08d}-{old[-1]:08d}.parquet"
         temporary = folder / f".{target.name}"
         pq.write_table(table, temporary, compression="zstd")
+        sync(temporary)
         temporary.rename(target)
+        sync(folder)
         for sequence in old:
             self.path(sequence).unlink(missing_ok=True)
 
