@@ -24,7 +24,8 @@ def publish(path: Path, content: bytes, *, crash_point: str = "") -> bool:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        crash.point(crash_point)
+        if crash_point:
+            crash.point(crash_point)
         try:
             os.link(draft, path)  # a link, unlike a rename, fails when the name is taken
         except FileExistsError:
