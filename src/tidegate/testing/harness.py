@@ -1,11 +1,11 @@
 """The harness: an app on the real engine, fed by hand.
 
 It is a driver like any other – records, state files, delivery, resume – except that rows, the clock and the watermark
-come from a test. Each call is one micro-batch and returns what came out of it."""
+come from a test. Each call is one micro-batch and returns what came out of it. Rows for a source of text (JSON, CSV)
+are written as text and decoded by the engine; those for any other are typed by its contract."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.app import App
+from tidegate.operators.decode import decode, union
 from tidegate.operators.sql import quote
 from tidegate.runtime.engine import Batch, Engine
 from tidegate.runtime.records import Checkpoint, Offsets, Record
 from tidegate.runtime.reports import BatchReport
+from tidegate.testing.wire import Row, to_bytes, to_json
 from tidegate.time import SECOND
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-Row = Mapping[str, Any]
 
 _ENVELOPE = pa.struct(
     [
@@ -66,11 +66,11 @@ class Quiet:
 
 
 class Harness:
-    """An app on a checkpoint folder, driven by a test. Times are microseconds; the clock starts at 0."""
+    """An app on a checkpoint folder, driven by a test. Times are microseconds; the clock starts at 0 unless told."""
 
-    def __init__(self, spark: SparkSession, app: App, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, app: App, folder: Path, clock: int = 0) -> None:
         self.spark, self.app, self.folder = spark, app, folder
-        self.clock = 0
+        self.clock = clock
         self.watcher = Quiet()
         self._fed = 0
         self._empty = spark.createDataFrame([], self._schema_ddl())
@@ -80,8 +80,13 @@ class Harness:
         checkpoint = Checkpoint.create_or_open(str(self.folder), self.app.name)
         return Engine(self.spark, self.app, checkpoint, self.watcher, self._empty, self.clock)
 
-    def feed(self, rows: Mapping[str, Sequence[Row]], *, backlog: frozenset[str] = frozenset()) -> Outcome:
-        """One micro-batch of rows by source name. `_partition` and `_arrival` (µs) may stand in a row."""
+    def feed(
+        self, rows: Mapping[str, Sequence[Row | str | bytes]], *, backlog: frozenset[str] = frozenset()
+    ) -> Outcome:
+        """One micro-batch of rows by source name. `_partition` and `_arrival` (µs) may stand in a row.
+
+        For a source of text a row may be the record itself, as text or bytes.
+        """
         self._fed += 1
         start = None if self._fed == 1 else str(self._fed - 1)
         offsets = Offsets("harness", start, str(self._fed), self._fed)
@@ -121,28 +126,42 @@ class Harness:
         dead = [file.path for file in record.added if file.kind == "dead" and file.tier == 0]
         return Outcome(record, panes, list(_rows(folder, dead)))
 
-    def _frame(self, rows: Mapping[str, Sequence[Row]]) -> DataFrame:
+    def _frame(self, rows: Mapping[str, Sequence[Row | str | bytes]]) -> DataFrame:
         lines = []
         position = 0
         for name, given in rows.items():
+            typed = self.app.sources[name].connector.encoding == "record"
             for row in given:
+                about = row if isinstance(row, Mapping) else {}
                 envelope = {
-                    "partition": str(row.get("_partition", "0")),
+                    "partition": str(about.get("_partition", "0")),
                     "origin": "feed",
                     "position": self._fed * 1_000_000 + position,
-                    "arrival": row.get("_arrival", self.clock),
+                    "arrival": about.get("_arrival", self.clock),
+                    "raw": None if typed else to_bytes(row, self.app.sources[name]),
                 }
-                content = {key: value for key, value in row.items() if not key.startswith("_")}
-                lines.append({"_source": name, "_tg": envelope, "_json": json.dumps(content, default=str)})
+                lines.append({"_source": name, "_tg": envelope, "_json": to_json(about) if typed else None})
                 position += 1
         columns = [("_source", pa.string()), ("_tg", _ENVELOPE), ("_json", pa.string())]
         table = pa.Table.from_pylist(lines, schema=pa.schema(columns))
         frame = self.spark.createDataFrame(table)
+        if any(node.connector.encoding != "record" for node in self.app.sources.values()):
+            return self._decoded(frame)
         structs = [
             f"CASE WHEN _source = '{name}' THEN from_json(_json, '{node.contract.ddl}') END AS {quote(name)}"
             for name, node in self.app.sources.items()
         ]
         return frame.selectExpr("_source", "_tg", *structs)
+
+    def _decoded(self, frame: DataFrame) -> DataFrame:
+        """The rows as connectors hand them over, through the engine's own decoding."""
+        parts = []
+        for name, node in self.app.sources.items():
+            columns = [f"_tg.{field} AS _{field}" for field in ("partition", "origin", "position", "arrival", "raw")]
+            record = f"from_json(_json, '{node.contract.ddl}') AS _record"
+            raw = frame.where(f"_source = '{name}'").selectExpr(*columns, record)
+            parts.append((node, decode(node, raw)))
+        return union(parts)
 
     def _schema_ddl(self) -> str:
         envelope = (
