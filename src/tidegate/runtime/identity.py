@@ -11,7 +11,7 @@ import json
 from enum import Enum
 from pathlib import Path
 
-from tidegate.errors import DataLossRisk
+from tidegate.errors import CheckpointError, DataLossRisk
 from tidegate.runtime.records import Checkpoint, Offsets
 
 
@@ -56,47 +56,61 @@ def _apart(checkpoint: Checkpoint, what: str) -> DataLossRisk:
 
 def offsets_of(spark_folder: Path, batch_id: int) -> tuple[Offsets, int, list[str]]:
     """The offset range of a running batch from Spark's log, its clock in µs, and the end offsets per source."""
-    query_id = json.loads((spark_folder / "metadata").read_text())["id"]
     end, clock = _entry(spark_folder, batch_id)
     start = _entry(spark_folder, batch_id - 1)[0] if batch_id > 0 else None
-    return Offsets(query_id, None if start is None else "\n".join(start), "\n".join(end), batch_id), clock, end
-
-
-def last_offsets(spark_folder: Path) -> tuple[str | None, str | None, int]:
-    """The query id of Spark's log and its last entry, without Spark; (None, None, -1) when there is none."""
-    metadata = spark_folder / "metadata"
-    if not metadata.exists():
-        return None, None, -1
-    numbers = [int(path.name) for path in (spark_folder / "offsets").glob("*") if path.name.isdigit()]
-    query_id = json.loads(metadata.read_text())["id"]
-    if not numbers:
-        return query_id, None, -1
-    return query_id, "\n".join(_entry(spark_folder, max(numbers))[0]), max(numbers)
+    return (
+        Offsets(_query_id(spark_folder), None if start is None else "\n".join(start), "\n".join(end), batch_id),
+        clock,
+        end,
+    )
 
 
 def check_log(spark_folder: Path, decided: Offsets | None, checkpoint: Checkpoint) -> None:
-    """Before anything starts: Spark's log must hold the last decided batch, as its last or last but one entry."""
-    query_id, last, number = last_offsets(spark_folder)
+    """Before anything starts: Spark's log must end with the last decided batch, or with one more that is under way."""
+    number = max(_numbers(spark_folder / "offsets"), default=-1)
+    committed = max(_numbers(spark_folder / "commits"), default=-1)
+    if committed > (-1 if decided is None else decided.batch_id):
+        raise _apart(checkpoint, f"Spark's batch {committed} is committed, but was never decided: records are missing")
     if decided is None:
         return
-    if query_id is None:
+    if not (spark_folder / "metadata").exists():
         raise _apart(checkpoint, "Spark's log is missing")
+    query_id = _query_id(spark_folder)
     if query_id != decided.query_id:
         raise _apart(
             checkpoint,
             f"Spark's log is of another query ({query_id}, not {decided.query_id}): it was deleted or replaced",
         )
-    if last is None or number < decided.batch_id:
+    if number < decided.batch_id:
         raise _apart(
             checkpoint,
             f"Spark's log ends at batch {number}, but batch {decided.batch_id} was decided: it was rolled back",
         )
-    known = last if number == decided.batch_id else "\n".join(_entry(spark_folder, decided.batch_id)[0])
-    if known != decided.end or number > decided.batch_id + 1:
+    if "\n".join(_entry(spark_folder, decided.batch_id)[0]) != decided.end or number > decided.batch_id + 1:
         raise _apart(checkpoint, f"Spark's batch {decided.batch_id} is not the one that was decided")
 
 
+def _numbers(folder: Path) -> list[int]:
+    return [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
+
+
+def _query_id(spark_folder: Path) -> str:
+    path = spark_folder / "metadata"
+    try:
+        return str(json.loads(path.read_text())["id"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unreadable(path) from error
+
+
 def _entry(spark_folder: Path, batch_id: int) -> tuple[list[str], int]:
-    lines = (spark_folder / "offsets" / str(batch_id)).read_text().splitlines()
-    clock = json.loads(lines[1])["batchTimestampMs"] * 1000
+    path = spark_folder / "offsets" / str(batch_id)
+    try:
+        lines = path.read_text().splitlines()
+        clock = json.loads(lines[1])["batchTimestampMs"] * 1000
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise _unreadable(path) from error
     return lines[2:], clock
+
+
+def _unreadable(path: Path) -> CheckpointError:
+    return CheckpointError(f"Spark's log entry {path} cannot be read", hint="restore the checkpoint from a copy")
