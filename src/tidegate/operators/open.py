@@ -28,7 +28,7 @@ from tidegate.operators.fire import Merging, merged_partials, windows_of
 from tidegate.operators.fold import LETTER_FIELDS, key_columns
 from tidegate.operators.sql import END_OF_TIME, Relation, Thresholds, quote, select, user
 from tidegate.operators.trigger import Question, Turn, question
-from tidegate.triggers import Default, FinalOnly
+from tidegate.triggers import AfterWatermark, Default, FinalOnly
 from tidegate.windows import Session
 
 if TYPE_CHECKING:
@@ -67,7 +67,15 @@ class Shape:
     @property
     def keeps_said(self) -> bool:
         """Sessions change their bounds, and then what stands under the old ones must go, in every mode."""
-        return self.session is not None or self.node.accumulation == "retracting"
+        takes_back = self.session is not None or self.node.accumulation == "retracting"
+        return takes_back and not self.speaks_last
+
+    @property
+    def speaks_last(self) -> bool:
+        """Whether a window says nothing before it closes, so that none that is open has anything to take back."""
+        trigger = self.node.trigger
+        at_its_end = isinstance(trigger, Default) or (isinstance(trigger, AfterWatermark) and trigger.early is None)
+        return isinstance(trigger, FinalOnly) or (at_its_end and self.node.allowed_lateness == 0)
 
     @property
     def keeps_ids(self) -> bool:

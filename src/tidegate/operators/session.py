@@ -84,9 +84,11 @@ def gather_sessions(
         "count(_start) AS _parts",
         "max(_start) AS _part_start",
         "max(_end) AS _part_end",
-        "flatten(collect_list(_said)) AS _said",
         *[f"{memory.merged(memory.column)} AS {memory.column}" for memory in shape.question.memory],
     ]
+    # Collecting arrays is slow beside sums and maxima, so it is done only where there is something to collect.
+    if shape.keeps_said:
+        merged.append("flatten(collect_list(_said)) AS _said")
     if shape.keeps_ids:
         merged.append("flatten(collect_list(_ids)) AS _ids")
     if candidates is not None:

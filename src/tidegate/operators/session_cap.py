@@ -49,7 +49,8 @@ def gather_cut_sessions(
 
 def _slices(shape: Shape, rows: Relation, *, letters: bool) -> Relation:
     """One row per slice again: what was kept and what has come; late events stay outside."""
-    kept = ["_end", "_index", "_said", "_shown", *(memory.column for memory in shape.question.memory)]
+    kept = ["_end", "_index", "_shown", *(["_said"] if shape.keeps_said else [])]
+    kept += [*(memory.column for memory in shape.question.memory)]
     merged = [
         *shape.keys,
         "_slice",
@@ -114,16 +115,16 @@ def _sessions(shape: Shape, cut: Relation, *, letters: bool) -> Relation:
         "max(_start) AS _part_last",
         "max(_end) AS _part_end",
         f"coalesce(bool_or(_shown AND ({outside})), false) AS _outside",
-        "array_distinct(flatten(collect_list(_said))) AS _said",
         f"collect_list(named_struct({fields})) AS _rows",
         *[f"{memory.merged(memory.column)} AS {memory.column}" for memory in shape.question.memory],
     ]
+    merged += ["array_distinct(flatten(collect_list(_said))) AS _said"] if shape.keeps_said else []
     merged += ["flatten(collect_list(_letters)) AS _letters"] if letters else []
     grouped = select(merged, cut) + f" GROUP BY {', '.join([*shape.keys, '_late', '_group', '_until'])}"
     same = "_part_first = _part_last AND _part_first = _group AND _part_end = _until"
     anew = "_outside" if shape.node.accumulation != "discarding" else "false"
-    others = ["_all_n", "_arrived", "_said", "_rows", "_late", *(memory.column for memory in shape.question.memory)]
-    others += ["_letters"] if letters else []
+    others = ["_all_n", "_arrived", "_rows", "_late", *(memory.column for memory in shape.question.memory)]
+    others += [*(["_said"] if shape.keeps_said else []), *(["_letters"] if letters else [])]
     return select(
         [
             *shape.keys,

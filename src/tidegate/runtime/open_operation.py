@@ -134,10 +134,8 @@ class OpenOperation(Operation):
             asked = ask(shape, gather_cut_sessions(shape, fresh, candidates, kept, turn), turn)
         else:
             asked = ask(shape, gather_sessions(shape, fresh, candidates, kept, turn), turn)
-        if shape.is_cut:
-            asked = take_back_once(shape, asked)
-        elif shape.keeps_said:
-            asked = take_back(asked)
+        if shape.keeps_said:
+            asked = take_back_once(shape, asked) if shape.is_cut else take_back(asked)
         return tell(shape, asked, letter if candidates else None)
 
     def _input(self, paths: list[Path]) -> DataFrame:
