@@ -13,6 +13,7 @@ from tests.workbench import Bench, at
 
 import tidegate as tg
 from tidegate.errors import CheckpointError, DataLossRisk, SinkError
+from tidegate.runtime.filelog import files_of
 from tidegate.runtime.identity import Fate, check_log, compare, offsets_of
 from tidegate.runtime.records import Checkpoint, Offsets
 
@@ -87,8 +88,25 @@ def spark_log(folder: Path, *ends: str, query: str = "q", committed: int | None 
 
 def test_the_range_and_the_clock_of_a_batch_are_read_from_the_log(tmp_path: Path) -> None:
     folder = spark_log(tmp_path, "a", "b")
-    assert offsets_of(folder, 0) == (offsets(None, "a", 0), 1_000_000, ["a"])
-    assert offsets_of(folder, 1) == (offsets("a", "b", 1), 1_001_000, ["b"])
+    assert offsets_of(folder, 0) == (offsets(None, "a", 0), 1_000_000)
+    assert offsets_of(folder, 1) == (offsets("a", "b", 1), 1_001_000)
+
+
+def test_the_files_of_a_batch_are_found_by_the_name_of_their_source(tmp_path: Path) -> None:
+    """Also those of steps that Spark has compacted into one file; none is passed over."""
+    folder = tmp_path / "sources" / "left"
+    folder.mkdir(parents=True)
+    entries = [json.dumps({"path": f"file:///in/{step}", "timestamp": 1, "batchId": step}) for step in range(12)]
+    (folder / "9.compact").write_text("\n".join(["v1", *entries[:10]]))
+    for step in (8, 10, 11):
+        (folder / str(step)).write_text(f"v1\n{entries[step]}")
+    span = offsets('right:{"logOffset":3}\nleft:{"logOffset":6}', 'left:{"logOffset":11}\nright:{"logOffset":3}')
+    assert files_of(tmp_path, "left", span) == [f"file:///in/{step}" for step in (7, 8, 9, 10, 11)]
+    assert files_of(tmp_path, "right", span) == []
+    assert files_of(tmp_path, "third", span) == []
+    assert len(files_of(tmp_path, "left", offsets(None, 'left:{"logOffset":9}', 0))) == 10
+    with pytest.raises(CheckpointError, match="left/12 is missing"):
+        files_of(tmp_path, "left", offsets('left:{"logOffset":11}', 'left:{"logOffset":12}'))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from tidegate.runtime.identity import check_log, offsets_of
 from tidegate.runtime.poison import sentence
 from tidegate.runtime.records import Checkpoint, Offsets
 from tidegate.runtime.reports import RunOptions, RunSummary, Watcher
-from tidegate.runtime.session import make_session
+from tidegate.runtime.session import NAMED_SOURCES, make_session
 from tidegate.watermarks import Watermark
 
 if TYPE_CHECKING:
@@ -84,8 +84,10 @@ def refuse_unsound(app: App) -> None:
 
 
 def _stream_rows(spark: SparkSession, app: App, options: RunOptions) -> DataFrame:
+    for setting, value in NAMED_SOURCES.items():
+        spark.conf.set(setting, value)
     parts = [
-        (node, decode(node, node.connector.stream(spark, node.contract, options.max_batch)))
+        (node, decode(node, node.connector.stream(spark, node.contract, options.max_batch, node.name)))
         for node in app.sources.values()
     ]
     return union(parts)
@@ -154,10 +156,9 @@ def _run_stream(
 
 def _batch_of(engine: Engine, rows: DataFrame, batch_id: int, spark_folder: Path, options: RunOptions) -> Batch:
     """A micro-batch of the query as the engine wants it: with its identity, its clock, and how to read it again."""
-    offsets, clock, ends = offsets_of(spark_folder, batch_id)
-    starts = offsets.start.split("\n") if offsets.start else [""] * len(ends)
+    offsets, clock = offsets_of(spark_folder, batch_id)
     nodes = list(engine.app.sources.values())
-    files = {node.name: files_of(spark_folder, i, starts[i], ends[i]) for i, node in enumerate(nodes)}
+    files = {node.name: files_of(spark_folder, node.name, offsets) for node in nodes}
     bound = {node.name: options.max_batch or getattr(node.connector, "max_files", 0) for node in nodes}
     full = frozenset(name for name, paths in files.items() if bound[name] and len(paths) >= bound[name])
 

@@ -54,15 +54,11 @@ def _apart(checkpoint: Checkpoint, what: str) -> DataLossRisk:
     )
 
 
-def offsets_of(spark_folder: Path, batch_id: int) -> tuple[Offsets, int, list[str]]:
-    """The offset range of a running batch from Spark's log, its clock in µs, and the end offsets per source."""
+def offsets_of(spark_folder: Path, batch_id: int) -> tuple[Offsets, int]:
+    """The offset range of a running batch from Spark's log, and its clock in µs."""
     end, clock = _entry(spark_folder, batch_id)
     start = _entry(spark_folder, batch_id - 1)[0] if batch_id > 0 else None
-    return (
-        Offsets(_query_id(spark_folder), None if start is None else "\n".join(start), "\n".join(end), batch_id),
-        clock,
-        end,
-    )
+    return Offsets(_query_id(spark_folder), start, end, batch_id), clock
 
 
 def check_log(spark_folder: Path, decided: Offsets | None, checkpoint: Checkpoint) -> None:
@@ -86,7 +82,7 @@ def check_log(spark_folder: Path, decided: Offsets | None, checkpoint: Checkpoin
             checkpoint,
             f"Spark's log ends at batch {number}, but batch {decided.batch_id} was decided: it was rolled back",
         )
-    if "\n".join(_entry(spark_folder, decided.batch_id)[0]) != decided.end or number > decided.batch_id + 1:
+    if _entry(spark_folder, decided.batch_id)[0] != decided.end or number > decided.batch_id + 1:
         raise _apart(checkpoint, f"Spark's batch {decided.batch_id} is not the one that was decided")
 
 
@@ -102,14 +98,15 @@ def _query_id(spark_folder: Path) -> str:
         raise _unreadable(path) from error
 
 
-def _entry(spark_folder: Path, batch_id: int) -> tuple[list[str], int]:
+def _entry(spark_folder: Path, batch_id: int) -> tuple[str, int]:
+    """An entry of the offset log: the lines of its sources, and its clock."""
     path = spark_folder / "offsets" / str(batch_id)
     try:
         lines = path.read_text().splitlines()
         clock = json.loads(lines[1])["batchTimestampMs"] * 1000
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise _unreadable(path) from error
-    return lines[2:], clock
+    return "\n".join(lines[2:]), clock
 
 
 def _unreadable(path: Path) -> CheckpointError:

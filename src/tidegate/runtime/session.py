@@ -37,6 +37,13 @@ SETTINGS = {
 }
 
 
+NAMED_SOURCES = {
+    # Without names Spark knows a source by its place: in another order, each would be read from the other's offsets.
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+}
+"""For our own query only: every other stream of the session would have to name its sources too."""
+
 OLDEST_JAVA = 17
 
 

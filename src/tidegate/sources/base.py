@@ -45,8 +45,8 @@ class Source(Protocol):
         """What a bounded run would read now: the identity of its input."""
         ...
 
-    def stream(self, spark: SparkSession, contract: Contract, max_batch: int | None) -> DataFrame:
-        """The endless form, bounded per micro-batch."""
+    def stream(self, spark: SparkSession, contract: Contract, max_batch: int | None, name: str) -> DataFrame:
+        """The endless form, bounded per micro-batch. Under `name` Spark's log finds it again, wherever it stands."""
         ...
 
     def batch(self, spark: SparkSession, contract: Contract, files: list[str] | None = None) -> DataFrame:

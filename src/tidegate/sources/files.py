@@ -77,8 +77,8 @@ class Files:
         found = Path(self.path).resolve().rglob(self.pattern or _PATTERNS[self.format])
         return sorted(path.as_uri() for path in found if path.is_file() and not path.name.startswith(("_", ".")))
 
-    def stream(self, spark: SparkSession, contract: Contract, max_batch: int | None) -> DataFrame:
-        reader = spark.readStream.option("maxFilesPerTrigger", max_batch or self.max_files)
+    def stream(self, spark: SparkSession, contract: Contract, max_batch: int | None, name: str) -> DataFrame:
+        reader = spark.readStream.name(name).option("maxFilesPerTrigger", max_batch or self.max_files)
         reader = reader.option("pathGlobFilter", self.pattern or _PATTERNS[self.format])
         reader = reader.option("recursiveFileLookup", "true")
         if self.format == "parquet":

@@ -33,7 +33,7 @@ class Feed:
     def listing(self) -> list[str]:
         return []
 
-    def stream(self, spark: SparkSession, contract: Contract, max_batch: int | None) -> DataFrame:
+    def stream(self, spark: SparkSession, contract: Contract, max_batch: int | None, name: str) -> DataFrame:
         raise SourceError("a Feed has no stream of its own", hint="use tidegate.testing.Harness")
 
     def batch(self, spark: SparkSession, contract: Contract, files: list[str] | None = None) -> DataFrame:
