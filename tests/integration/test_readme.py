@@ -58,6 +58,7 @@ class Reader:
             "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT / "src"),
             "COLUMNS": "200",
+            "TIDEGATE_BRIEF": "yes",
         }
 
     def type(self, script: str) -> str:

@@ -1,0 +1,286 @@
+"""A pipeline in a folder, and real driver processes that run it, are killed, and run it again.
+
+The app's file also lowers the engine's housekeeping constants, so that a run of a few batches compacts and collects
+garbage. Input is written once, before anything runs: batches are then cut the same way in every run, and a killed run
+can be compared with an undisturbed one row for row, late panes and dead letters included. Input without late events
+has a truth that does not depend on batches at all; it is computed here in plain Python.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.oracles import conservation, differences, last_panes, pane_order
+from tests.workbench import read_table
+
+import tidegate
+from tidegate.deadletter.store import DeadLetters, Filter
+from tidegate.runtime.records import Checkpoint, Position
+from tidegate.sinks.parquet_log import read_log
+
+SOURCES = Path(tidegate.__file__).resolve().parents[1]
+
+APP = """
+import tidegate as tg
+from tidegate.runtime import engine, state
+
+state.FAN_IN, state.GRACE_RECORDS, engine.SNAPSHOT_EVERY = 2, 1, 3
+
+app = tg.App("chaos")
+events = app.source(
+    "events",
+    tg.Files({input!r}, partition="path:part"),
+    contract="id STRING, k STRING, v BIGINT, d DECIMAL(12,2), x DOUBLE, at TIMESTAMP",
+    event_time="at",
+    event_id="id",
+    watermark=tg.Watermark(delay="10s"),
+    keep_duplicates=True,
+)
+counts = (
+    events.where("v >= 0")
+    .key_by("k")
+    .window("counts", tg.Tumbling("30s"), allowed_lateness="1m")
+    .aggregate(
+        n=tg.count(), total=tg.sum("v"), money=tg.sum("d"), ids=tg.collect("id"),
+        doubles=tg.sum("x"), middle=tg.quantile("x", 0.5),
+    )
+)
+app.sink("table", counts, tg.SQLite("out.db", table="counts"))
+app.sink("log", counts, tg.ParquetLog("log"))
+"""
+
+EXACT = ("k", "window_start", "window_end", "n", "total", "money", "ids", "pane_index", "pane_timing", "pane_final")
+ALL = (*EXACT, "doubles", "middle")
+START = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+def write_input(folder: Path, *, files: int = 8, events: int = 40, late: bool = True) -> list[bytes]:
+    """`files` files in two partitions, half a minute of event time in two of them; returns every line."""
+    rng = random.Random(11)
+    written: list[bytes] = []
+    for number in range(files):
+        lines = []
+        for place in range(events):
+            seconds = 15 * number + rng.uniform(0, 20)
+            if late and rng.random() < 0.08:
+                seconds -= rng.choice((40, 200))
+            event = {
+                "id": f"e{number}-{place}",
+                "k": f"k{rng.randrange(4)}",
+                "v": rng.randrange(-2, 20),
+                "d": f"{rng.randrange(10_000) / 100:.2f}",
+                "x": rng.gauss(0, 1e6),
+                "at": (START + timedelta(seconds=seconds)).isoformat(),
+            }
+            lines.append(json.dumps(event).encode())
+        lines += rng.sample(lines, 2)  # repeats of this file
+        lines += [b"broken \xff %d" % number, json.dumps({"id": f"n{number}", "k": "k0"}).encode()]
+        if written and number % 3 == 0:
+            lines.append(written[-5])  # a repeat of an earlier file
+        path = folder / "input" / f"part={number % 2}" / f"{number:02d}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"".join(line + b"\n" for line in lines))
+        moment = START.timestamp() + 86_400 + number
+        os.utime(path, (moment, moment))
+        written += lines
+    return written
+
+
+@dataclass
+class Pipeline:
+    """A folder with the app, its input, its checkpoint and its sinks."""
+
+    folder: Path
+    written: list[bytes] = field(default_factory=list)
+    java: str = ""
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @staticmethod
+    def make(folder: Path, java: str = "", **input_options: Any) -> Pipeline:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "app.py").write_text(APP.format(input=str(folder / "input")))
+        return Pipeline(folder, write_input(folder, **input_options), java)
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    def start(self, *options: str, crash_at: str | None = None) -> subprocess.Popen[str]:
+        """A driver in a process group of its own, with its JVM in it."""
+        environment = os.environ | {
+            "PYTHONPATH": str(SOURCES),
+            "TIDEGATE_MEMORY": "512m",
+            # A driver of these tests lives for seconds: the optimising compiler would not pay.
+            "JDK_JAVA_OPTIONS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {self.java}",
+        }
+        environment.pop("TIDEGATE_CRASH_AT", None)
+        if crash_at:
+            environment["TIDEGATE_CRASH_AT"] = crash_at
+        command = [sys.executable, "-m", "tidegate.cli", "run", "app.py", "--checkpoint", "checkpoint", *options]
+        process = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def run(self, *options: str, crash_at: str | None = None) -> Ended:
+        process = self.start(*options, crash_at=crash_at)
+        return self.wait(process)
+
+    def wait(self, process: subprocess.Popen[str], timeout: float = 240) -> Ended:
+        """Wait for the end of a driver, then make sure that nothing of it is left: a power cut spares no JVM."""
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            kill_group(process, signal.SIGKILL)
+            out, err = process.communicate()
+            raise AssertionError(f"the driver did not end within {timeout} s\n{out}\n{err}") from None
+        kill_group(process, signal.SIGKILL)
+        return Ended(process.returncode, out, err)
+
+    def finish(self, *options: str) -> Ended:
+        ended = self.run("--drain", *options)
+        assert ended.code == 0, f"the restarted driver failed ({ended.code})\n{ended.out}\n{ended.err}"
+        return ended
+
+    def close(self) -> None:
+        for process in self.processes:
+            kill_group(process, signal.SIGKILL)
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    def position(self) -> Position:
+        position = Checkpoint.open(str(self.folder / "checkpoint")).position()
+        assert position is not None
+        return position
+
+    def sequence(self) -> int:
+        """The number of the last record; 0 before there is one."""
+        folder = self.folder / "checkpoint" / "records"
+        return max((int(path.stem) for path in folder.glob("0*.json")), default=0) if folder.is_dir() else 0
+
+    def record_names(self) -> list[str]:
+        return sorted(path.name for path in (self.folder / "checkpoint" / "records").glob("0*.json"))
+
+    def wait_for_record(self, number: int, process: subprocess.Popen[str], timeout: float = 120) -> None:
+        deadline = time.monotonic() + timeout
+        while self.sequence() < number:
+            assert process.poll() is None, f"the driver ended before record {number}: {process.communicate()}"
+            assert time.monotonic() < deadline, f"record {number} did not come within {timeout} s"
+            time.sleep(0.02)
+
+    def table(self, name: str = "counts") -> list[dict[str, Any]]:
+        return read_table(self.folder / "out.db", name)
+
+    def log(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = read_log(self.folder / "log").to_pylist()
+        return rows
+
+    def letters(self) -> list[dict[str, Any]]:
+        files = [self.folder / "checkpoint" / f.path for f in self.position().files.values() if f.kind == "dead"]
+        return list(DeadLetters(files).letters(Filter()))
+
+    def breakage(self) -> list[str]:
+        """What is wrong already while the pipeline lies killed."""
+        if not self.sequence():
+            return []
+        files = self.position().files.values()
+        found = [f"live file is gone: {f.path}" for f in files if not (self.folder / "checkpoint" / f.path).exists()]
+        outbox = self.position().last.outbox.files.values()
+        names = [path for paths in outbox for path in paths]
+        gone = [name for name in names if not (self.folder / "checkpoint" / name).exists()]
+        found += [f"undelivered file is gone: {name}" for name in gone]
+        times = Counter(name for row in self.table() for name in json.loads(row["ids"]))
+        found += [f"{name} is in the table {n} times" for name, n in times.items() if n > 1]
+        return found + (pane_order(self.log(), ["k"]) if (self.folder / "log" / "_manifests" / "log").exists() else [])
+
+    def troubles(self) -> list[str]:
+        """What is wrong in itself after the last run, whatever another pipeline has shown."""
+        totals = self.position().last.totals
+        accepted = [name for row in self.table() for name in json.loads(row["ids"])]
+        found = conservation(self.written, accepted, self.letters(), totals.paths["counts"].filtered)
+        # A KLL quantile and a double sum differ each time they are computed; both sinks must show the same.
+        found += [f"log and table: {text}" for text in differences(last_panes(self.log(), ["k"]), self.table(), ALL)]
+        found += [f"unaccounted: {totals.unaccounted()}"] if totals.unaccounted() else []
+        read = totals.sources["events"].read
+        found += [f"read {read} of {len(self.written)} lines"] if read != len(self.written) else []
+        return found + self.breakage()
+
+    def differences_from(self, other: Pipeline) -> list[str]:
+        """Row for row: the table, the log, the dead letters, the totals."""
+        letter = ("reason", "operator", "raw", "event_time", "origin")
+        found = [f"table: {text}" for text in differences(other.table(), self.table(), EXACT)]
+        found += [f"dead letters: {text}" for text in differences(other.letters(), self.letters(), letter)]
+        mine, theirs = renumbered(self.log()), renumbered(other.log())
+        found += [f"log: {text}" for text in differences(theirs, mine, (*EXACT, "pane_change", "sequence"))]
+        ours, undisturbed = self.position().last.totals, other.position().last.totals
+        return found + ([f"totals: {ours} instead of {undisturbed}"] if ours != undisturbed else [])
+
+    def differences_from_truth(self) -> list[str]:
+        """For input without late events: what plain Python makes of it."""
+        columns = ("k", "window_start", "window_end", "n", "total", "money", "ids")
+        return [f"table: {text}" for text in differences(truth(self.written), self.table(), columns)]
+
+
+def truth(written: list[bytes]) -> list[dict[str, Any]]:
+    events = {}
+    for line in written:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if event.get("at") and event["v"] >= 0:
+            events[event["id"]] = event
+    windows: dict[tuple[str, datetime], list[dict[str, Any]]] = defaultdict(list)
+    for event in sorted(events.values(), key=lambda event: event["at"]):
+        at = datetime.fromisoformat(event["at"])
+        windows[event["k"], at.replace(second=at.second // 30 * 30, microsecond=0)].append(event)
+    return [
+        {
+            "k": k,
+            "window_start": start,
+            "window_end": start + timedelta(seconds=30),
+            "n": len(rows),
+            "total": sum(row["v"] for row in rows),
+            "money": str(sum(Decimal(row["d"]) for row in rows)),
+            "ids": [row["id"] for row in rows],
+        }
+        for (k, start), rows in windows.items()
+    ]
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    out: str
+    err: str
+
+
+def renumbered(log: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A restart takes a number for its claim: what counts is the order of the records that spoke."""
+    order = {sequence: place for place, sequence in enumerate(sorted({row["sequence"] for row in log}))}
+    return [row | {"sequence": order[row["sequence"]]} for row in log]
+
+
+def kill_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        return

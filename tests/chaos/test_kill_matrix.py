@@ -1,0 +1,218 @@
+"""Real drivers, killed with SIGKILL at every named point and at random times, then started again.
+
+What comes out must be what an undisturbed run gives: nothing lost, nothing doubled, and never two sinks that disagree.
+
+Starting a JVM is what costs time here, so the matrix is made of *chains*: a driver is killed at the first point, the
+driver that is started in its place at the second, and so on, until one is allowed to finish. Each kill is a case of its
+own – what lies in the folders is examined after each – and a chain also has what single kills have not: a driver that
+dies while it is mending what another one left. `breakage` names the kill after which something was wrong.
+
+Any chain of your own:    ``TIDEGATE_CHAOS_CHAIN="mid_sink:1 mid_record:2" pytest tests/chaos -k chain_of_your_own``
+One random story again:   ``TIDEGATE_CHAOS_SEED=<seed> pytest tests/chaos -k random``
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.chaos.drivers import SOURCES, Pipeline, kill_group
+
+pytestmark = pytest.mark.chaos
+
+TWO_FILES = ("--max-batch", "2")
+ALL_FILES = ("--max-batch", "100")
+
+# `name:k` is the k-th time that a process comes to the point. The claim is a record too, so a driver's first batch is
+# its second record. A driver that finds something undelivered delivers it first: its first `mid_sink` is a redelivery.
+BEFORE_THE_FIRST_RECORD = [
+    "at_claim",
+    "mid_record:1",
+    "after_record:1",
+    "before_offset_log",
+    "while_staging:1",
+    "while_staging:2",
+    "mid_dead_letters:1",
+    "after_staging:1",
+    "before_record:2",
+    "mid_record:2",
+]
+FROM_RECORD_TO_RECORD = [
+    "after_record:2",  # the first batch is decided, and no sink has seen it
+    "mid_sink:1",
+    "mid_sink:2",
+    "between_sinks:1",
+    "after_sinks:1",
+    "before_spark_commit:1",  # Spark offers the batch again, and it is skipped
+    "before_spark_commit:2",
+    "mid_compaction:1",
+    "mid_garbage_collection:1",
+    "mid_sink:3",
+    "before_record:2",
+]
+END_OF_INPUT = [
+    "before_record:3",
+    "mid_record:2",
+    "after_record:2",  # the last record is decided; what is left is to deliver it
+    "mid_sink:1",
+    "between_sinks:1",
+]
+
+
+Make = Callable[..., Pipeline]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """The run that others are compared with. It also leaves an archive of Java classes, which halves a JVM's start."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    archive = folder / "classes.jsa"
+    pipeline = Pipeline.make(folder / "pipeline", f"-XX:ArchiveClassesAtExit={archive}")
+    pipeline.finish(*TWO_FILES)
+    pipeline.java = f"-XX:SharedArchiveFile={archive}" if archive.exists() else ""
+    return pipeline
+
+
+@pytest.fixture
+def make(tmp_path: Path, undisturbed: Pipeline) -> Iterator[Make]:
+    made: list[Pipeline] = []
+
+    def pipeline(*, late: bool) -> Pipeline:
+        made.append(Pipeline.make(tmp_path / f"pipeline{len(made)}", undisturbed.java, late=late))
+        return made[-1]
+
+    yield pipeline
+    for each in made:
+        each.close()
+
+
+def test_the_undisturbed_run_is_in_order_and_shows_what_the_matrix_is_about(undisturbed: Pipeline) -> None:
+    assert undisturbed.troubles() == []
+    totals = undisturbed.position().last.totals
+    assert totals.operators["counts"].late > 0
+    assert totals.operators["counts"].panes["late"] > 0
+    assert totals.sources["events"].duplicates > 0
+    assert totals.paths["counts"].filtered > 0
+    assert len(undisturbed.log()) > len(undisturbed.table())
+    assert undisturbed.sequence() == 6, "a claim, four batches, the end of input"
+
+
+def test_every_crash_point_of_the_code_has_a_case() -> None:
+    text = "".join(path.read_text() for path in (SOURCES / "tidegate").rglob("*.py"))
+    found = re.findall(r'crash\.point\("(\w+)"\)|crash_point="(\w+)"', text)
+    cases = BEFORE_THE_FIRST_RECORD + FROM_RECORD_TO_RECORD + END_OF_INPUT
+    assert {name for pair in found for name in pair if name} == {case.partition(":")[0] for case in cases}
+
+
+def kill_at_each(pipeline: Pipeline, chain: list[str], *options: str) -> None:
+    """Kill one driver after the other; what they leave must be sound after each."""
+    for number, point in enumerate(chain):
+        killed = pipeline.run("--drain", *options, crash_at=point)
+        so_far = " ".join(chain[: number + 1])
+        assert killed.code == -signal.SIGKILL, f"{so_far}: not reached ({killed.code})\n{killed.out}\n{killed.err}"
+        assert pipeline.breakage() == [], f"after the kill at {point} in: {so_far}"
+    pipeline.finish(*options)
+
+
+def test_drivers_killed_before_the_first_record_leave_nothing_behind(make: Make, undisturbed: Pipeline) -> None:
+    pipeline = make(late=True)
+    kill_at_each(pipeline, BEFORE_THE_FIRST_RECORD, *TWO_FILES)
+    assert pipeline.troubles() == []
+    assert pipeline.differences_from(undisturbed) == []
+
+
+def test_drivers_killed_from_record_to_record_give_the_same_result(make: Make, undisturbed: Pipeline) -> None:
+    pipeline = make(late=True)
+    kill_at_each(pipeline, FROM_RECORD_TO_RECORD, *TWO_FILES)
+    assert pipeline.troubles() == []
+    assert pipeline.differences_from(undisturbed) == []
+
+
+def test_drivers_killed_at_the_end_of_input_deliver_the_last_record(make: Make) -> None:
+    """A drained checkpoint refuses to run; but not before its sinks have what it decided."""
+    pipeline = make(late=False)
+    kill_at_each(pipeline, END_OF_INPUT, *ALL_FILES)
+    assert pipeline.troubles() == []
+    assert pipeline.differences_from_truth() == []
+    refused = pipeline.run("--drain", *ALL_FILES)
+    assert refused.code == 1
+    assert "was drained" in refused.err
+
+
+CHAIN = os.environ.get("TIDEGATE_CHAOS_CHAIN", "").split()
+
+
+@pytest.mark.skipif(not CHAIN, reason="for looking into a failure: set TIDEGATE_CHAOS_CHAIN")
+def test_a_chain_of_your_own(make: Make, undisturbed: Pipeline) -> None:
+    pipeline = make(late=True)
+    kill_at_each(pipeline, CHAIN, *TWO_FILES)
+    assert pipeline.troubles() == []
+    assert pipeline.differences_from(undisturbed) == []
+
+
+SEEDS = [int(seed) for seed in os.environ.get("TIDEGATE_CHAOS_SEED", "1 2 3 4").split()]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_driver_killed_at_random_times_and_started_again_loses_and_doubles_nothing(seed: int, make: Make) -> None:
+    """Kills may hit Spark between its own logs, where it cuts batches anew: so there are no late events here."""
+    pipeline, rng = make(late=False), random.Random(seed)
+    story = []
+    for _ in range(2):
+        wanted, delay = pipeline.sequence() + rng.randrange(1, 4), rng.uniform(0, 1.5)
+        process = pipeline.start("--drain", *TWO_FILES)
+        while process.poll() is None and pipeline.sequence() < wanted:
+            time.sleep(0.01)
+        time.sleep(delay)
+        kill_group(process, signal.SIGKILL)
+        pipeline.wait(process)
+        story.append(f"killed {delay:.3f} s after record {wanted}, at record {pipeline.sequence()}")
+    ended = pipeline.run("--drain", *TWO_FILES)
+    again = f"TIDEGATE_CHAOS_SEED={seed} python -m pytest tests/chaos/test_kill_matrix.py -k random"
+    told = f"seed {seed}: {'; '.join(story)}\n  again with: {again}\n{ended.out}\n{ended.err}"
+    # When the last kill came after the last delivery there is nothing left to do, and the run is refused.
+    assert ended.code == 0 or "was drained" in ended.err, told
+    assert pipeline.troubles() + pipeline.differences_from_truth() == [], told
+
+
+def test_a_driver_that_was_frozen_finds_its_successor_and_stops_without_harm(make: Make) -> None:
+    """A zombie: stopped in the middle, replaced, and woken up when all is done."""
+    pipeline = make(late=False)
+    zombie = pipeline.start("--interval", "0", *TWO_FILES)
+    pipeline.wait_for_record(3, zombie)
+    time.sleep(0.2)  # a delivery that is under way may end: it holds a lock that its successor needs
+    kill_group(zombie, signal.SIGSTOP)
+    frozen_at = pipeline.sequence()
+
+    pipeline.finish(*TWO_FILES)
+    records, shown = pipeline.record_names(), (pipeline.table(), pipeline.log(), pipeline.letters())
+
+    kill_group(zombie, signal.SIGCONT)
+    ended = pipeline.wait(zombie)
+    told = f"frozen at record {frozen_at}, ended with {ended.code}\n{ended.out}\n{ended.err}"
+    assert ended.code == 1, told
+    assert "another driver" in ended.err, told
+    assert "Traceback" not in ended.err, told
+    assert "Py4J" not in ended.err, told
+    assert pipeline.record_names() == records
+    assert (pipeline.table(), pipeline.log(), pipeline.letters()) == shown
+    assert pipeline.troubles() + pipeline.differences_from_truth() == [], told
+
+
+def test_a_second_driver_takes_over_from_one_that_still_runs(make: Make) -> None:
+    pipeline = make(late=False)
+    first = pipeline.start("--interval", "0.1", "--max-batch", "1")
+    pipeline.wait_for_record(2, first)
+    second = pipeline.finish(*TWO_FILES)
+    ended = pipeline.wait(first)
+    told = f"the first driver ended with {ended.code}\n{ended.out}\n{ended.err}"
+    assert ended.code == 1, told
+    assert "another driver" in ended.err, told
+    assert "unaccounted 0" in second.out
+    assert pipeline.troubles() + pipeline.differences_from_truth() == [], told
