@@ -1,7 +1,4 @@
-"""What goes wrong outside of the pipeline, as a user meets it on the command line.
-
-One message, exit code 1, no trace.
-"""
+"""What goes wrong around a pipeline, as a user meets it on the command line: one message, exit code 1, no trace."""
 
 from __future__ import annotations
 
@@ -130,7 +127,7 @@ def test_a_java_home_that_is_wrong(shell: Shell) -> None:
 
 
 def test_an_app_with_a_syntax_error(shell: Shell) -> None:
-    shell.app(APP + "\nthis is not python\n").run().says("cannot be read as Python", "this is not python", "app.py")
+    shell.app(APP + "\ndef revenue(:\n").run().says("cannot be read as Python", "def revenue(:", "app.py")
 
 
 def test_an_app_that_raises(shell: Shell) -> None:

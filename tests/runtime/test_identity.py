@@ -273,6 +273,16 @@ def test_an_undamaged_copy_goes_on(two_batches: Bench, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_a_draft_that_spark_left_when_it_was_killed_does_not_keep_the_pipeline_down(bench: Bench) -> None:
+    bench.build = lambda: an_app(bench)
+    bench.run(mode="once")
+    (bench.checkpoint / "spark" / "offsets").mkdir(exist_ok=True)
+    (bench.checkpoint / "spark" / "offsets" / ".0.5a1f.tmp").write_bytes(b"v2\n{")
+    bench.write("1.jsonl", [{"id": "e1", "at": at(0)}])
+    assert bench.run(mode="drain").totals.operators["counts"].accepted == 1
+
+
+@pytest.mark.spark
 def test_sources_declared_in_another_order_are_neither_mixed_up_nor_read_again(bench: Bench) -> None:
     """Spark numbers the sources of a query; ours have names."""
 

@@ -26,7 +26,7 @@ from tidegate.runtime.identity import check_log, offsets_of
 from tidegate.runtime.poison import sentence
 from tidegate.runtime.records import Checkpoint, Offsets
 from tidegate.runtime.reports import RunOptions, RunSummary, Watcher
-from tidegate.runtime.session import NAMED_SOURCES, make_session
+from tidegate.runtime.session import OUR_QUERY, make_session
 from tidegate.watermarks import Watermark
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def refuse_unsound(app: App) -> None:
 
 
 def _stream_rows(spark: SparkSession, app: App, options: RunOptions) -> DataFrame:
-    for setting, value in NAMED_SOURCES.items():
+    for setting, value in OUR_QUERY.items():
         spark.conf.set(setting, value)
     parts = [
         (node, decode(node, node.connector.stream(spark, node.contract, options.max_batch, node.name)))

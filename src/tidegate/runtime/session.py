@@ -40,10 +40,12 @@ SETTINGS = {
 }
 
 
-NAMED_SOURCES = {
+OUR_QUERY = {
     # Without names Spark knows a source by its place: in another order, each would be read from the other's offsets.
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
+    # A driver killed while Spark wrote its first entry leaves a draft of it; whose log it is, our records know.
+    "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
 }
 """For our own query only: every other stream of the session would have to name its sources too."""
 
