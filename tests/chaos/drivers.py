@@ -122,7 +122,7 @@ class Pipeline:
             "PYTHONPATH": str(SOURCES),
             "TIDEGATE_MEMORY": "512m",
             # A driver of these tests lives for seconds: the optimising compiler would not pay.
-            "JDK_JAVA_OPTIONS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {self.java}",
+            "JDK_JAVA_OPTIONS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable {self.java}",
         }
         environment.pop("TIDEGATE_CRASH_AT", None)
         if crash_at:
@@ -195,7 +195,7 @@ class Pipeline:
 
     def letters(self) -> list[dict[str, Any]]:
         files = [self.folder / "checkpoint" / f.path for f in self.position().files.values() if f.kind == "dead"]
-        return list(DeadLetters(files).letters(Filter()))
+        return [row | {"file": Path(row["origin"]).name} for row in DeadLetters(files).letters(Filter())]
 
     def breakage(self) -> list[str]:
         """What is wrong already while the pipeline lies killed."""
@@ -225,7 +225,7 @@ class Pipeline:
 
     def differences_from(self, other: Pipeline) -> list[str]:
         """Row for row: the table, the log, the dead letters, the totals."""
-        letter = ("reason", "operator", "raw", "event_time", "origin")
+        letter = ("reason", "operator", "raw", "event_time", "window_start", "file")
         found = [f"table: {text}" for text in differences(other.table(), self.table(), EXACT)]
         found += [f"dead letters: {text}" for text in differences(other.letters(), self.letters(), letter)]
         mine, theirs = renumbered(self.log()), renumbered(other.log())

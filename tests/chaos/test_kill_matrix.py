@@ -54,7 +54,6 @@ FROM_RECORD_TO_RECORD = [
     "mid_compaction:1",
     "mid_garbage_collection:1",
     "mid_sink:3",
-    "before_record:2",
 ]
 END_OF_INPUT = [
     "before_record:3",
