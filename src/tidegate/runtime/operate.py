@@ -249,7 +249,7 @@ class Operation:
             frames["reach"], frames["stragglers"] = self.slices(reach), self.slices(stragglers)
             said = self.state.of(node.name, "panes")
             if said:
-                frames["said"] = self.read(said, None)
+                frames["said"] = self._said(said)
             touched = sum(file.rows for file in stragglers)
             earlier = "{said}" if said else None
             panes.append(fire_late(node, "{reach}", "{stragglers}", earlier, bounds, touched, merging))
@@ -281,24 +281,27 @@ class Operation:
         change.removed = self.state.expired(name, (*STATE_FATES, "panes"), closed)
         for kind in STATE_FATES:
             crowd = [file for file in self.state.crowded(name, (kind,)) if file.path not in change.removed]
-            if len(crowd) > 1 and not self.added:
+            for members in self._generations(crowd):
+                if len(members) < 2:
+                    continue
                 relation = merge(self.node, "{crowd}", "_slice", self._merging())
-                rows = run(self.spark, relation, {"crowd": self.slices(crowd)})
-                merged = stage(rows, folder / kind, None, small=self._folded_rows <= SMALL)
+                rows = run(self.spark, relation, {"crowd": self.slices(members)})
+                newest = max(file.sequence for file in members)
+                merged = stage(rows, folder / f"{kind}{newest}", None, small=self._folded_rows <= SMALL)
                 crash.point("mid_compaction")
                 change.added += [
                     self.state.entry(
                         path,
                         name,
                         kind,
-                        low=min(file.low for file in crowd),
-                        high=max(file.high for file in crowd),
-                        sequence=sequence,
-                        tier=crowd[0].tier + 1,
+                        low=min(file.low for file in members),
+                        high=max(file.high for file in members),
+                        sequence=newest if self.added else sequence,
+                        tier=members[0].tier + 1,
                     )
                     for path in merged.of("")
                 ]
-                change.removed += [file.path for file in crowd]
+                change.removed += [file.path for file in members]
         return change
 
     def bounds(self, before: int | None, after: int | None) -> FireBounds:
@@ -308,11 +311,8 @@ class Operation:
         """State files as one DataFrame; files from before an aggregate was added say so."""
         if not self.added:
             return self.read(files, self._state_schema())
-        groups: dict[int, list[StateFile]] = {}
-        for file in files:
-            groups.setdefault(sum(file.sequence >= since for since in set(self.added.values())), []).append(file)
         parts, frames = [], {}
-        for number, members in groups.items():
+        for number, members in enumerate(self._generations(files)):
             frames[f"part{number}"] = self.read(members, self._state_schema())
             older = [
                 f"{str(members[0].sequence < since).lower()} AS {quote(f'_before_{alias}')}"
@@ -320,6 +320,23 @@ class Operation:
             ]
             parts.append(select(["*", *older], f"{{part{number}}}"))
         return run(self.spark, " UNION ALL ".join(parts), frames)
+
+    def _generations(self, files: list[StateFile]) -> list[list[StateFile]]:
+        """Files that have the same aggregates; those from before one was added are never merged with later ones."""
+        groups: dict[int, list[StateFile]] = {}
+        for file in files:
+            groups.setdefault(sum(file.sequence >= since for since in set(self.added.values())), []).append(file)
+        return list(groups.values())
+
+    def _said(self, files: list[StateFile]) -> DataFrame:
+        """The panes of earlier records; what they did not say yet, an aggregate that was added later, is NULL."""
+        from pyspark.sql import functions as F
+
+        if not self.added:
+            return self.read(files, None)
+        panes = self.spark.read.option("mergeSchema", "true").parquet(*self.state.paths(files))
+        missing = [name for name in self.node.value_names if name not in panes.columns]
+        return panes.withColumns({name: F.lit(None) for name in missing})
 
     def _merging(self) -> Merging:
         return Merging({f.name: f.dataType.simpleString() for f in self._schema.fields}, tuple(self.added))
