@@ -22,6 +22,13 @@ from typing import Any
 from tidegate.errors import ContractError
 
 
+TYPES = frozenset(
+    "BOOLEAN BYTE TINYINT SHORT SMALLINT INT INTEGER LONG BIGINT FLOAT REAL DOUBLE DEC DECIMAL NUMERIC STRING CHAR VARCHAR "
+    "BINARY DATE TIME TIMESTAMP TIMESTAMP_LTZ TIMESTAMP_NTZ INTERVAL VARIANT ARRAY MAP STRUCT".split()
+)
+"""The words that a field's type may begin with; told here, because Spark's parser would only say "syntax error"."""
+
+
 @dataclass(frozen=True)
 class Field:
     """One field: its name, its Spark type as DDL, and whether it must be there."""
@@ -55,6 +62,13 @@ class Contract:
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
             raise ContractError(f"field {doubled[0]!r} stands twice in the contract")
+        for field in fields:
+            kind = re.match(r"\w*", field.type)
+            if kind is None or kind[0].upper() not in TYPES:
+                raise ContractError(
+                    f"field {field.name!r} has the unknown type {field.type!r}",
+                    hint=f"Spark's types are {', '.join(sorted(TYPES))}",
+                )
         for name in names:
             if name.startswith("_"):
                 raise ContractError(f"field {name!r}: names that begin with an underscore are Tidegate's own")

@@ -106,7 +106,16 @@ def make_session(name: str, cores: str = "*", *, brief: bool = False) -> SparkSe
     with _quiet_launch():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF" if "TIDEGATE_DEBUG" not in os.environ else "WARN")
+    _quiet_python()
     return session
+
+
+def _quiet_python() -> None:
+    """PySpark logs every error it raises, with the JVM's stack, to stderr; whoever catches it says what it means."""
+    if "TIDEGATE_DEBUG" not in os.environ:
+        from pyspark.logger import PySparkLogger
+
+        PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
 @contextmanager
