@@ -21,10 +21,38 @@ from typing import Any
 
 from tidegate.errors import ContractError
 
-
 TYPES = frozenset(
-    "BOOLEAN BYTE TINYINT SHORT SMALLINT INT INTEGER LONG BIGINT FLOAT REAL DOUBLE DEC DECIMAL NUMERIC STRING CHAR VARCHAR "
-    "BINARY DATE TIME TIMESTAMP TIMESTAMP_LTZ TIMESTAMP_NTZ INTERVAL VARIANT ARRAY MAP STRUCT".split()
+    [
+        "BOOLEAN",
+        "BYTE",
+        "TINYINT",
+        "SHORT",
+        "SMALLINT",
+        "INT",
+        "INTEGER",
+        "LONG",
+        "BIGINT",
+        "FLOAT",
+        "REAL",
+        "DOUBLE",
+        "DEC",
+        "DECIMAL",
+        "NUMERIC",
+        "STRING",
+        "CHAR",
+        "VARCHAR",
+        "BINARY",
+        "DATE",
+        "TIME",
+        "TIMESTAMP",
+        "TIMESTAMP_LTZ",
+        "TIMESTAMP_NTZ",
+        "INTERVAL",
+        "VARIANT",
+        "ARRAY",
+        "MAP",
+        "STRUCT",
+    ]
 )
 """The words that a field's type may begin with; told here, because Spark's parser would only say "syntax error"."""
 
