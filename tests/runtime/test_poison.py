@@ -16,7 +16,7 @@ from tests.workbench import Bench, at
 import tidegate as tg
 from tidegate.errors import DataLossRisk, PipelineError
 from tidegate.runtime import poison
-from tidegate.runtime.poison import corrupt_file, is_data_error, isolate, sentence
+from tidegate.runtime.poison import corrupt_file, is_data_error, isolate, sentence, source_of
 
 # -- bisection, in plain Python -------------------------------------------------------------------------------------
 
@@ -84,6 +84,14 @@ def test_a_corrupt_file_is_named_as_spark_names_it() -> None:
     )
     assert corrupt_file(RuntimeError(said)) == "file:///data/my%20folder/part=1/a.parquet"
     assert corrupt_file(RuntimeError("[DIVIDE_BY_ZERO] /not/a/file")) is None
+
+
+def test_a_file_belongs_to_the_source_whose_folder_holds_it() -> None:
+    folders = {"in": Path("/data/in"), "too": Path("/data/in too"), "deep": Path("/data/in/deep")}
+    assert source_of("file:///data/in/a.json", folders) == "in"
+    assert source_of("file:///data/in%20too/a.json", folders) == "too"
+    assert source_of("file:///data/in/deep/x/a.json", folders) == "deep"
+    assert source_of("file:///data/other/a.json", folders) is None
 
 
 def test_a_sentence_has_no_stack_in_it() -> None:
@@ -249,8 +257,8 @@ def test_a_truncated_gzip_file_is_a_dead_letter_that_names_it_and_the_rest_goes_
 def test_truncated_parquet_files_are_dead_letters_even_when_they_are_a_batch_of_their_own(
     bench: Bench, max_batch: int
 ) -> None:
-    """In a folder with a space in its name, which Spark writes as %20."""
-    folder = bench.input / "my files"
+    """In a folder with a space in its name, which Spark writes as %20, and with letters that mean a pattern to it."""
+    folder = bench.input / "my files {old} [1]"
     folder.mkdir()
 
     def table(number: int) -> pa.Table:
@@ -263,7 +271,7 @@ def test_truncated_parquet_files_are_dead_letters_even_when_they_are_a_batch_of_
         content = hidden.read_bytes()
         hidden.write_bytes(content[: int(len(content) * keep)])
 
-    for number, keep in enumerate([1.0, 0.5, 0.0, 1.0]):
+    for number, keep in enumerate([1.0, 0.5, 0.9, 1.0]):
         bench.publish(folder / f"{number}.parquet", lambda hidden, n=number, k=keep: cut(hidden, n, k))  # type: ignore[misc]
     app = an_app(bench, files={"format": "parquet"})
     totals = bench.run(app, "drain", max_batch=max_batch).totals

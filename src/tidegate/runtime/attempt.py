@@ -20,7 +20,7 @@ from tidegate.runtime.ledger import Ledger, SourceLine
 from tidegate.runtime.merge import concatenate
 from tidegate.runtime.moment import Moment
 from tidegate.runtime.operate import Folded, Operation, Routed, account
-from tidegate.runtime.poison import Culprit, corrupt_file, is_data_error, isolate, sentence
+from tidegate.runtime.poison import Culprit, corrupt_file, is_data_error, isolate, sentence, source_of
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import stage
 from tidegate.runtime.state import Change
@@ -107,8 +107,7 @@ class Attempt:
             if len(operations) > 1 or node.event_id is not None or not simple or len(self.engine.sources) > 1:
                 routed = self._keep(routed.relation(routed.rows.relation), routed)
             if node.event_id is not None:
-                closed = [(op.node, op.closed(self._before(op))) for op in operations]
-                routed = self._dedup(node, operations, routed, closed)
+                routed = self._dedup(node, operations, routed, self._closed(name))
             carrier = simple[0] if simple else None
             if carrier is None:
                 self._source_folds[name] = self._fold_source(name, routed)
@@ -173,11 +172,17 @@ class Attempt:
             self._corrupt.append(Culprit(None, path, sentence(error)))
             self.engine.watcher.say(f"file {path} cannot be read: it becomes a dead letter CORRUPT_FILE")
             self._events = number_rows(self.batch.reread(frozenset(known | {path})))
+            self._poison.clear()  # the rows have new numbers
             return True
         if not is_data_error(error):
             return False
         self.engine.watcher.say(f"an expression failed on a record ({sentence(error)}); isolating it")
-        culprits = self._bisect()
+        try:
+            culprits = self._bisect()
+        except Exception as other:
+            if corrupt_file(other) is None:
+                raise
+            return self._isolate(other)
         if not culprits:
             return False
         self._poison |= {culprit.position: culprit.error for culprit in culprits if culprit.position is not None}
@@ -195,8 +200,12 @@ class Attempt:
             try:
                 part = events.where(f"_row BETWEEN {low}L AND {high}L")
                 for name, work in self.engine.sources.items():
+                    routed = work.routed(part, self.batch.clock, self._poison)
+                    if work.node.event_id is not None:
+                        ids = routed.relation(to_remember(routed.rows.relation, self._closed(name)))
+                        ids.write.format("noop").mode("overwrite").save()
                     for operation in self._operations(name):
-                        operation.probe(work.routed(part, self.batch.clock, self._poison), self._before(operation))
+                        operation.probe(routed, self._before(operation))
             except Exception as error:
                 return error
             return None
@@ -248,7 +257,7 @@ class Attempt:
         if folded is None:
             return
         dead = {reason: n for reason, n in folded.dead.items() if reason not in ("LATE", "DUPLICATE")}
-        corrupt = len(self._corrupt) if name == self._corrupt_source() else 0
+        corrupt = len(self._corrupt_of(name))
         if corrupt:
             dead["CORRUPT_FILE"] = corrupt
         self.ledger.sources[name] = SourceLine(
@@ -262,13 +271,12 @@ class Attempt:
             if operation.node.name in self.ledger.paths:
                 self.ledger.paths[operation.node.name].passed = folded.counts["passed"]
 
-    def _corrupt_source(self) -> str:
-        """The source that the unreadable files belong to: the one whose folder holds them."""
-        for name, work in self.engine.sources.items():
-            folder = str(Path(getattr(work.node.connector, "path", "?")).resolve())
-            if any(folder in (culprit.file or "") for culprit in self._corrupt):
-                return name
-        return next(iter(self.engine.sources))
+    def _corrupt_of(self, name: str) -> list[Culprit]:
+        """The unreadable files of a source: those in its folder."""
+        sources = self.engine.sources.items()
+        folders = {source: Path(getattr(work.node.connector, "path", "/?")).resolve() for source, work in sources}
+        first = next(iter(self.engine.sources))
+        return [culprit for culprit in self._corrupt if (source_of(culprit.file or "", folders) or first) == name]
 
     def _letters(self, name: str) -> None:
         """The refused rows of a source, from all folds that carry some, as one file of dead letters."""
@@ -291,10 +299,10 @@ class Attempt:
         if staged:
             write_letters(staged, folder / "letters.parquet", about)
             files.append(folder / "letters.parquet")
-        if self._corrupt and name == self._corrupt_source():
+        if corrupt := self._corrupt_of(name):
             folder.mkdir(parents=True, exist_ok=True)
-            paths = [culprit.file or "" for culprit in self._corrupt]
-            letters = corrupt_file_letters(paths, [culprit.error for culprit in self._corrupt], about)
+            paths = [culprit.file or "" for culprit in corrupt]
+            letters = corrupt_file_letters(paths, [culprit.error for culprit in corrupt], about)
             pq.write_table(letters, folder / "files.parquet", compression="zstd")
             files.append(folder / "files.parquet")
         for path in files:
@@ -367,6 +375,10 @@ class Attempt:
 
     def _operations(self, source: str) -> list[Operation]:
         return [op for op in self.engine.operations.values() if op.node.source.name == source]
+
+    def _closed(self, source: str) -> list[tuple[WindowNode, int]]:
+        """The operators of a source, each with its watermark minus allowed lateness before the batch."""
+        return [(operation.node, operation.closed(self._before(operation))) for operation in self._operations(source)]
 
     def _before(self, operation: Operation) -> int | None:
         return self.engine.last.watermarks.get(operation.node.name)

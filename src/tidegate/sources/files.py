@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import unquote, urlsplit
 
 from tidegate.contracts import Contract
 from tidegate.errors import PipelineError, SourceError
@@ -89,7 +90,7 @@ class Files:
         reader = spark.read.option("recursiveFileLookup", "true")
         if files is None:
             reader = reader.option("pathGlobFilter", self.pattern or _PATTERNS[self.format])
-        paths = [self.path] if files is None else files
+        paths = [self.path] if files is None else [_as_path(uri) for uri in files]
         if self.format == "parquet":
             return self._envelope(reader.schema(contract.ddl).parquet(*paths))
         return self._envelope(reader.text(paths))
@@ -119,3 +120,9 @@ class Files:
         else:
             columns += [F.expr("CAST(value AS BINARY)").alias("_raw")]
         return rows.select(*columns)
+
+
+def _as_path(uri: str) -> str:
+    """A file as Spark's log names it (``file:///a%20b``), in the form in which Spark reads it: no pattern."""
+    plain = unquote(urlsplit(uri).path) if uri.startswith("file:") else uri
+    return re.sub(r"([\\\[\]{}*?])", r"\\\1", plain)
