@@ -204,6 +204,20 @@ def test_a_driver_that_was_frozen_finds_its_successor_and_stops_without_harm(mak
     assert pipeline.troubles() + pipeline.differences_from_truth() == [], told
 
 
+def test_a_driver_that_is_asked_to_stop_ends_its_batch_and_a_later_one_goes_on(make: Make) -> None:
+    pipeline = make(late=False)
+    driver = pipeline.start("--interval", "0", "--max-batch", "1")
+    pipeline.wait_for_record(3, driver)
+    driver.send_signal(signal.SIGINT)
+    ended = pipeline.wait(driver)
+    assert ended.code == 0, f"{ended.out}\n{ended.err}"
+    assert "stopped by signal" in ended.out
+    assert "unaccounted 0" in ended.out
+    assert "Traceback" not in ended.err
+    pipeline.finish(*TWO_FILES)
+    assert pipeline.troubles() + pipeline.differences_from_truth() == []
+
+
 def test_a_second_driver_takes_over_from_one_that_still_runs(make: Make) -> None:
     pipeline = make(late=False)
     first = pipeline.start("--interval", "0.1", "--max-batch", "1")

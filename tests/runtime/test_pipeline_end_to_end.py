@@ -296,6 +296,8 @@ def test_an_empty_folder_is_a_run_without_events(bench: Bench) -> None:
     assert bench.run(mode="drain").totals.unaccounted() == 0
     assert bench.dead_letters() == []
     assert windows(bench) == {}
+    with pytest.raises(CheckpointError, match="was drained"):
+        bench.run(mode="drain")
 
 
 LINES_THAT_ARE_NO_EVENTS: list[tuple[str, bytes, str]] = [

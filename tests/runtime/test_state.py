@@ -16,6 +16,7 @@ from tidegate.runtime import engine as engines
 from tidegate.runtime import state as states
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.state import FAN_IN, GRACE_RECORDS, ORPHAN_SECONDS, Change, State
+from tidegate.stream import Result
 from tidegate.testing.feed import Feed
 from tidegate.testing.harness import Harness, seconds
 
@@ -161,6 +162,33 @@ def test_sixty_tiny_batches_leave_few_live_files_few_records_and_no_garbage(
     assert sum(file.rows for file in letters) == 60 + 11, "dead letters are kept for ever, in few files"
     assert len(letters) < 15
     assert [file.kind for file in harness.engine.state.files.values() if file.kind not in ("dead", "ids")] == []
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("lower")
+def test_a_sink_that_is_added_later_gets_the_last_panes_though_their_windows_have_long_closed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Panes that the last outbox names stay on disk until another outbox takes its place, expired or not."""
+
+    def app(*sinks: tg.Memory) -> tg.App:
+        app = an_app(sinks[0], tg.Tumbling("1m"), lateness="10s")
+        for number, sink in enumerate(sinks[1:]):
+            app.sink(f"added{number}", Result(app.operators["sums"]), sink)
+        return app
+
+    first, second = tg.Memory(), tg.Memory()
+    harness = Harness(spark, app(first), tmp_path / "checkpoint", clock=seconds(10_000))
+    harness.feed({"events": [event(0, 10), event(1, 61)]})  # the first minute speaks
+    for number in range(2, 10):
+        outcome = harness.feed({"events": [event(number, 70 + number)]})  # and closes; nobody speaks any more
+        assert outcome.panes == {}
+    harness.close()
+
+    harness = Harness(spark, app(first, second), tmp_path / "checkpoint", clock=seconds(10_000))
+    harness.close()
+    assert second.rows() == first.rows()
+    assert [row["ids"] for row in second.rows()] == [["e0"]]
 
 
 @pytest.mark.spark

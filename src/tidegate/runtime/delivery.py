@@ -44,7 +44,7 @@ class Deliverer:
                 self._writers[name] = sink.connector.open(target)
                 confirmed = self._writers[name].confirmed()
                 _check_marker(name, confirmed, outbox, say)
-                self.behind = self.behind or confirmed != outbox.sequence
+                self.behind = self.behind or (outbox.sequence > 0 and confirmed != outbox.sequence)
         except BaseException:
             self.close()
             raise

@@ -203,7 +203,7 @@ class Engine:
         if record.outbox.sequence == record.sequence:
             old = [path for paths in previous.outbox.files.values() for path in paths]
             self.state.discard([path for path in old if path not in self.state.files], record.sequence)
-        self.state.sweep(record.sequence)
+        self.state.sweep(record.sequence, {path for paths in record.outbox.files.values() for path in paths})
         if record.snapshot is not None:
             self.checkpoint.fold_history(keep=SNAPSHOT_EVERY * KEEP_SNAPSHOTS)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,11 +83,11 @@ class State:
         """Files that were never live – pane files without late panes – go the same way once they are delivered."""
         self._doomed.extend((sequence, path) for path in paths)
 
-    def sweep(self, sequence: int) -> None:
-        """Delete what left the live list long enough ago."""
+    def sweep(self, sequence: int, undelivered: Collection[str] = ()) -> None:
+        """Delete what left the live list long enough ago, but nothing that the last outbox names."""
         while self._doomed and self._doomed[0][0] + GRACE_RECORDS <= sequence:
             _, path = self._doomed.popleft()
-            if path in self.files:
+            if path in self.files or path in undelivered:
                 continue
             crash.point("mid_garbage_collection")
             target = self.folder / path
