@@ -126,6 +126,7 @@ def test_drivers_killed_before_the_first_record_leave_nothing_behind(make: Make,
     assert pipeline.differences_from(undisturbed) == []
 
 
+@pytest.mark.slow
 def test_drivers_killed_from_record_to_record_give_the_same_result(make: Make, undisturbed: Pipeline) -> None:
     pipeline = make(late=True)
     kill_at_each(pipeline, FROM_RECORD_TO_RECORD, *TWO_FILES)
@@ -133,6 +134,7 @@ def test_drivers_killed_from_record_to_record_give_the_same_result(make: Make, u
     assert pipeline.differences_from(undisturbed) == []
 
 
+@pytest.mark.slow
 def test_drivers_killed_at_the_end_of_input_deliver_the_last_record(make: Make) -> None:
     """A drained checkpoint refuses to run; but not before its sinks have what it decided."""
     pipeline = make(late=False)
@@ -158,6 +160,7 @@ def test_a_chain_of_your_own(make: Make, undisturbed: Pipeline) -> None:
 SEEDS = [int(seed) for seed in os.environ.get("TIDEGATE_CHAOS_SEED", "1 2 3 4").split()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_driver_killed_at_random_times_and_started_again_loses_and_doubles_nothing(seed: int, make: Make) -> None:
     """Kills may hit Spark between its own logs, where it cuts batches anew: so there are no late events here."""
@@ -180,6 +183,7 @@ def test_a_driver_killed_at_random_times_and_started_again_loses_and_doubles_not
     assert pipeline.troubles() + pipeline.differences_from_truth() == [], told
 
 
+@pytest.mark.slow
 def test_a_driver_that_was_frozen_finds_its_successor_and_stops_without_harm(make: Make) -> None:
     """A zombie: stopped in the middle, replaced, and woken up when all is done."""
     pipeline = make(late=False)
@@ -218,6 +222,7 @@ def test_a_driver_that_is_asked_to_stop_ends_its_batch_and_a_later_one_goes_on(m
     assert pipeline.troubles() + pipeline.differences_from_truth() == []
 
 
+@pytest.mark.slow
 def test_a_second_driver_takes_over_from_one_that_still_runs(make: Make) -> None:
     pipeline = make(late=False)
     first = pipeline.start("--interval", "0.1", "--max-batch", "1")
