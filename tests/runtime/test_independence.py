@@ -152,13 +152,13 @@ WAYS = st.builds(
     Way,
     jitter=st.tuples(*[st.integers(0, DELAY - 1)] * len(EVENTS)),
     partitions=st.integers(1, 3).flatmap(lambda n: st.tuples(*[st.integers(1, n)] * len(EVENTS))),
-    cuts=st.frozensets(st.integers(1, len(EVENTS) - 1), max_size=5),
-    restarts=st.frozensets(st.integers(0, 5), max_size=2),
+    cuts=st.frozensets(st.integers(1, len(EVENTS) - 1), max_size=3),
+    restarts=st.frozensets(st.integers(0, 2), max_size=1),
 )
 
 
 @settings(
-    max_examples=4,
+    max_examples=3,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
@@ -186,8 +186,8 @@ def test_batches_order_partitions_and_restarts_make_no_difference(spark: SparkSe
 def test_a_batch_run_a_run_of_many_batches_and_one_of_one_batch_make_no_difference(
     bench: Bench, mode: Mode, max_batch: int | None
 ) -> None:
-    for number in range(4):
-        bench.write(f"{number}.jsonl", EVENTS[number * 6 : number * 6 + 6])
+    for number in range(3):
+        bench.write(f"{number}.jsonl", EVENTS[number * 8 : number * 8 + 8])
     sinks = {name: tg.SQLite(str(bench.database), name) for name in ("hops", "sessions")}
     bench.run(build(tg.Files(str(bench.input)), sinks), mode, max_batch)
     for name in sinks:

@@ -9,8 +9,8 @@ import pytest
 
 import tidegate as tg
 from tidegate.errors import CheckpointError
+from tidegate.runtime import state
 from tidegate.runtime.signatures import added_aggregates, reconcile, signature
-from tidegate.runtime.state import FAN_IN
 from tidegate.stream import WindowNode
 from tidegate.testing.feed import Feed
 from tidegate.testing.harness import Harness, seconds
@@ -201,17 +201,21 @@ def test_a_dropped_aggregate_is_no_longer_there_and_the_others_go_on(pipeline: P
 
 
 @pytest.mark.spark
-def test_state_is_still_compacted_after_an_aggregate_was_added(pipeline: Pipeline) -> None:
+def test_state_is_still_compacted_after_an_aggregate_was_added(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "FAN_IN", 3)
     definition: dict[str, Any] = {"window": tg.Tumbling("59m"), "n": tg.count()}
     pipeline.start(**definition)
     pipeline.feed(event(1, v=1))
+    pipeline.feed(event(2, v=2))
     pipeline.stop()
     harness = pipeline.start(**definition, total=tg.sum("v"))
-    for second in range(2, 2 * FAN_IN + 3):
+    for second in range(3, 9):
         pipeline.feed(event(second, v=second))
-    assert len(harness.engine.state.of("counts", "slice")) <= FAN_IN + 2
+    assert len(harness.engine.state.of("counts", "slice")) <= 5
     (pane,) = harness.drain().of("counts")
-    assert (pane["n"], pane["total"]) == (2 * FAN_IN + 2, None)
+    assert (pane["n"], pane["total"]) == (8, None)
     pipeline.stop()
 
 

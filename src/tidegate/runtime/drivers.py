@@ -31,7 +31,6 @@ from tidegate.watermarks import Watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
@@ -118,16 +117,20 @@ def _run_stream(
 ) -> None:
     failures: list[BaseException] = []
     last_call = time.monotonic()
+    gate = threading.Lock()
 
     def on_batch(rows: DataFrame, batch_id: int) -> None:
         nonlocal last_call
-        try:
-            engine.batch(_batch_of(engine, rows, batch_id, spark_folder, options))
-            last_call = time.monotonic()
-            crash.point("before_spark_commit")
-        except BaseException as error:
-            failures.append(error)
-            raise
+        with gate:
+            if stop.is_set():
+                raise _StopAskedError  # Spark has not committed the batch and will offer it again
+            try:
+                engine.batch(_batch_of(engine, rows, batch_id, spark_folder, options))
+                last_call = time.monotonic()
+                crash.point("before_spark_commit")
+            except BaseException as error:
+                failures.append(error)
+                raise
 
     writer = events.writeStream.queryName(f"tidegate_{engine.app.name}").option("checkpointLocation", str(spark_folder))
     bounded = options.mode in ("once", "drain")
@@ -139,13 +142,13 @@ def _run_stream(
     try:
         while not query.awaitTermination(0.2):  # type: ignore[arg-type]  # fractions are fine
             if stop.is_set():
-                _stop_after_batch(engine, query)
-                break
+                with gate:  # the running batch ends; no other begins
+                    break
             if not bounded and time.monotonic() - last_call > max(options.interval, _tick_interval(engine.app)):
                 engine.batch(Batch(clock=max(_now(), engine.last.clock)))
                 last_call = time.monotonic()
     except Exception:
-        if not failures:
+        if not failures and not stop.is_set():
             raise
     finally:
         if query.isActive:
@@ -182,10 +185,8 @@ def _tick_interval(app: App) -> float:
     return min([10.0, *waits])
 
 
-def _stop_after_batch(engine: Engine, query: StreamingQuery) -> None:
-    """Take the lock, so that no batch is between its steps, and stop the query."""
-    with engine.lock:
-        query.stop()
+class _StopAskedError(Exception):
+    """A batch came after a stop was asked for."""
 
 
 def _now() -> int:

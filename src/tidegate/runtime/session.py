@@ -46,6 +46,9 @@ OUR_QUERY = {
     "spark.sql.streaming.offsetLog.formatVersion": "2",
     # A driver killed while Spark wrote its first entry leaves a draft of it; whose log it is, our records know.
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
+    # The check compares shuffle partitions, which Spark 4.2 logs for only some batches of a query without state, and
+    # fails with `None.get` where one is missing: a driver killed before a commit could never be started again.
+    "spark.sql.streaming.checkUnfinishedRepartitionOnRestart": "false",
 }
 """For our own query only: every other stream of the session would have to name its sources too."""
 
