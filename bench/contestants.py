@@ -110,7 +110,7 @@ class measured:  # noqa: N801 - reads as a word: `with measured(spark) as second
 
             def onQueryProgress(self, event: object) -> None:  # noqa: N802
                 progress = event.progress  # type: ignore[attr-defined]
-                if progress.numInputRows > 0:
+                if "addBatch" in progress.durationMs:
                     seconds.append(progress.durationMs["triggerExecution"] / 1000)
 
             def onQueryIdle(self, event: object) -> None:  # noqa: N802

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ import pytest
 
 import tidegate as tg
 from tidegate.errors import BalanceError, PipelineError
-from tidegate.operators.path import Rows, walk
+from tidegate.operators.path import walk
+from tidegate.operators.route import Rows
 from tidegate.runtime import operate
 from tidegate.runtime.counting import Counter
 from tidegate.runtime.ledger import Ledger, OperatorLine, PathLine, SourceLine
@@ -176,7 +178,7 @@ def test_a_loss_between_the_source_and_an_operator_is_noticed(
 
     def lossy(*arguments: Any) -> Rows:
         rows = walk(*arguments)
-        return Rows(f"SELECT * FROM ({rows.relation}) WHERE v IS NULL OR v != 2", rows.columns)
+        return replace(rows, relation=f"SELECT * FROM ({rows.relation}) WHERE v IS NULL OR v != 2")
 
     monkeypatch.setattr(operate, "walk", lossy)
     with pytest.raises(BalanceError, match="does not balance; nothing was decided"):

@@ -47,3 +47,15 @@ COLUMNS: tuple[tuple[str, str], ...] = (
     ("status", "STRING"),  # new
     ("raw", "BINARY"),
 )
+
+ABOUT = {
+    "id": "STRING",
+    "operator": "STRING",
+    "origin": "STRING",
+    "position": "BIGINT",
+    "arrival": "BIGINT",
+    "time": "BIGINT",
+    "window_start": "BIGINT",
+    "window_end": "BIGINT",
+}
+"""What the staged form of a letter says about its event, as JSON."""

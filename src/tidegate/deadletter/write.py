@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from tidegate import crash
-from tidegate.deadletter.letter import COLUMNS
+from tidegate.deadletter.letter import ABOUT, COLUMNS
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
 _TYPES = {"STRING": pa.string(), "BIGINT": pa.int64(), "INT": pa.int32(), "TIMESTAMP": INSTANT, "BINARY": pa.binary()}
+_FEW_VALUES = ["pipeline", "source", "operator", "reason", "error", "partition", "origin", "status"]
 SCHEMA = pa.schema([(name, _TYPES[type_]) for name, type_ in COLUMNS])
 
 
@@ -34,7 +36,7 @@ def write_letters(staged: list[Path], target: Path, about: Circumstances) -> int
     """Turn staged refused rows into dead letters, row group by row group; how many there are."""
     rows = 0
     target.parent.mkdir(parents=True, exist_ok=True)
-    with pq.ParquetWriter(target, SCHEMA, compression="zstd") as writer:
+    with pq.ParquetWriter(target, SCHEMA, compression="zstd", use_dictionary=_FEW_VALUES) as writer:
         for path in staged:
             file = pq.ParquetFile(path)
             for batch in file.iter_batches(batch_size=50_000, columns=["_partition", "_dead"]):
@@ -69,6 +71,7 @@ def corrupt_file_letters(paths: list[str], errors: list[str], about: Circumstanc
 def _letters(rows: pa.Table, about: Circumstances) -> pa.Table:
     dead = rows["_dead"].combine_chunks()
     fields = {dead.type.field(i).name: pc.struct_field(dead, i) for i in range(dead.type.num_fields)}
+    fields |= _told(fields.pop("about"))
     number = rows.num_rows
     is_late = pc.equal(fields["reason"], "LATE")
     watermark = pa.scalar(about.watermark, pa.int64())
@@ -104,6 +107,19 @@ def _letters(rows: pa.Table, about: Circumstances) -> pa.Table:
         "raw": fields["raw"],
     }
     return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _told(about: pa.Array) -> dict[str, pa.Array]:
+    """What a letter says about its event, from JSON to columns."""
+    whole = pa.ListArray.from_arrays(pa.array([0, len(about)], pa.int32()), about)
+    text = pc.binary_join(whole, "\n")[0].as_buffer()
+    schema = pa.schema([(name, _TYPES[kind]) for name, kind in ABOUT.items()])
+    options = pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    # A block must hold a whole line, and the parser reads one at a time.
+    table = pa_json.read_json(
+        pa.BufferReader(text), pa_json.ReadOptions(use_threads=False, block_size=max(1 << 20, text.size + 1)), options
+    )
+    return {name: table[name].combine_chunks() for name in ABOUT}
 
 
 def _instant(values: pa.Array) -> pa.Array:

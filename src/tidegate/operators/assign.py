@@ -54,6 +54,19 @@ class Assignment:
             case _:
                 return f"CASE WHEN {time} IS NOT NULL THEN {END_OF_TIME}L END"
 
+    def last_end_of_slice(self, slice_: str) -> str:
+        """The same for all events of a slice, from where the slice starts; not for sessions."""
+        match self.window:
+            case Hopping() as w if w.slice == w.slide:
+                return f"({slice_} + {w.size}L)"
+            case _:
+                return self.last_end(slice_)
+
+    @property
+    def overlapping(self) -> bool:
+        """May an event be in several windows?"""
+        return isinstance(self.window, Hopping) and self.window.size != self.window.slide
+
     def last_start(self, time: str) -> str:
         """The start of the last window that contains `time`."""
         match self.window:

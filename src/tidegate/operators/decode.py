@@ -1,52 +1,56 @@
-"""Decode: raw records to typed rows, in the streaming plan, before anything else.
+"""Decode: raw records to typed rows, before anything else.
 
-Every row leaves with its envelope, the struct ``_tg``, whatever became of it: a record that does not parse keeps its
-raw bytes and gets the reason `MALFORMED`. Nothing of the user's runs here, so nothing here can throw on one record
-and take the batch with it; expressions are evaluated in `route`, where a poison record can be isolated."""
+Every row leaves with its envelope, whatever became of it: a record that does not parse keeps its raw bytes and gets
+the reason `MALFORMED`. Nothing of the user's runs here, so nothing here can throw on one record and take the batch with
+it; expressions are evaluated in `route`, where a poison record can be isolated.
+
+Columns are flat: a struct would be put together, with every number boxed, for each of millions of rows.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
-from tidegate.operators.sql import quote, text
+from tidegate.operators.sql import Relation, quote, select, text
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from tidegate.stream import SourceNode
 
+RAW = {"_partition": "STRING", "_origin": "STRING", "_position": "BIGINT", "_arrival": "BIGINT", "_raw": "BINARY"}
+"""What a connector says of each record (see `sources.base`)."""
 
-def decode(source: SourceNode, raw: DataFrame) -> DataFrame:
-    """The rows of one source as (`_tg`, one struct named after the source)."""
-    contract = source.contract
+DECODED = (*RAW, "_reason", "_error", "_row")
+"""The envelope of a decoded record. `_row` numbers the rows: unique, and the same each time they are evaluated."""
+
+
+def raw_ddl(source: SourceNode) -> str:
+    """The columns of the records that a source's connector hands over."""
+    typed = f", {source.contract.ddl}" if source.connector.encoding == "record" else ""
+    return ", ".join(f"{name} {kind}" for name, kind in RAW.items()) + typed
+
+
+def decode(source: SourceNode, raw: Relation) -> Relation:
+    """The rows of one source: the envelope, and a column for each field of the contract."""
+    names = source.contract.names
+    numbered = "monotonically_increasing_id() AS _row"
+    kind, _, by = (getattr(source.connector, "partition", None) or "").partition(":")
     if source.connector.encoding == "record":
-        rows = raw.withColumn("_decoded", F.col("_record"))
-        reason, error = "CAST(NULL AS STRING)", "CAST(NULL AS STRING)"
-    else:
-        rows = raw.withColumn("_line", F.expr("CAST(_raw AS STRING)"))
-        rows = rows.withColumn("_decoded", F.expr(_parse(source)))
-        broken = "NOT is_valid_utf8(_line) OR _decoded IS NULL OR _decoded._corrupt IS NOT NULL"
-        reason = f"CASE WHEN {broken} THEN 'MALFORMED' END"
-        error = (
-            "CASE WHEN NOT is_valid_utf8(_line) THEN 'the record is not valid UTF-8' "
-            f"WHEN {broken} THEN {text(f'the record is not {source.connector.encoding} of the contract')} END"
-        )
-    partition = "_partition"
-    kind, _, name = (getattr(source.connector, "partition", None) or "").partition(":")
-    if kind == "column":
-        partition = f"coalesce(CAST(_decoded.{quote(name)} AS STRING), '?')"
-    fields = ", ".join(f"'{field.name}', _decoded.{quote(field.name)}" for field in contract.fields)
-    envelope = (
-        f"named_struct('partition', {partition}, 'origin', _origin, 'position', _position, 'arrival', _arrival, "
-        f"'raw', _raw, 'reason', {reason}, 'error', {error})"
+        partition = f"coalesce(CAST({quote(by)} AS STRING), '?') AS _partition" if kind == "column" else "_partition"
+        nothing = ["CAST(NULL AS STRING) AS _reason", "CAST(NULL AS STRING) AS _error"]
+        return select([partition, *[c for c in RAW if c != "_partition"], *nothing, numbered, *map(quote, names)], raw)
+    lines = select([*RAW, "CAST(_raw AS STRING) AS _line", numbered], raw)
+    parsed = select([*RAW, "_row", "_line", f"{_parse(source)} AS _decoded"], lines)
+    partition = (
+        f"coalesce(CAST(_decoded.{quote(by)} AS STRING), '?') AS _partition" if kind == "column" else "_partition"
     )
-    if source.connector.encoding == "csv" and getattr(source.connector, "header", False):
-        delimiter = source.connector.delimiter  # type: ignore[attr-defined]
-        header = delimiter.join(contract.names)
-        rows = rows.where(f"replace(trim(_line), '\"', '') != {text(header)}")
-    return rows.select(F.expr(envelope).alias("_tg"), F.expr(f"named_struct({fields})").alias(source.name))
+    broken = "NOT is_valid_utf8(_line) OR _decoded IS NULL OR _decoded._corrupt IS NOT NULL"
+    error = (
+        "CASE WHEN NOT is_valid_utf8(_line) THEN 'the record is not valid UTF-8' "
+        f"WHEN {broken} THEN {text(f'the record is not {source.connector.encoding} of the contract')} END AS _error"
+    )
+    reason = f"CASE WHEN {broken} THEN 'MALFORMED' END AS _reason"
+    fields = [f"_decoded.{quote(name)} AS {quote(name)}" for name in names]
+    return select([partition, *[c for c in RAW if c != "_partition"], reason, error, "_row", *fields], parsed)
 
 
 def _parse(source: SourceNode) -> str:
@@ -57,20 +61,3 @@ def _parse(source: SourceNode) -> str:
         delimiter = source.connector.delimiter  # type: ignore[attr-defined]
         return f"from_csv(_line, {schema}, map({options}, 'sep', {text(delimiter)}))"
     return f"from_json(_line, {schema}, map({options}))"
-
-
-def union(sources: list[tuple[SourceNode, DataFrame]]) -> DataFrame:
-    """All sources in one query: one nested struct per source, of which one is set."""
-    parts = []
-    for node, rows in sources:
-        others = [
-            F.expr(f"CAST(NULL AS STRUCT<{other.contract.ddl.replace('` ', '`: ')}>)").alias(other.name)
-            if other is not node
-            else F.col(node.name)
-            for other, _ in sources
-        ]
-        parts.append(rows.select(F.lit(node.name).alias("_source"), F.col("_tg"), *others))
-    joined = parts[0]
-    for part in parts[1:]:
-        joined = joined.unionByName(part)
-    return joined

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.operators.assign import Assignment
-from tidegate.operators.route import FIELDS
+from tidegate.operators.route import Rows
 from tidegate.operators.sql import Relation, Thresholds, quote, select
 
 if TYPE_CHECKING:
-    from tidegate.stream import SourceNode, WindowNode
+    from tidegate.stream import WindowNode
 
 Closed = Sequence[tuple["WindowNode", int]]
 """The operators of a source, each with its watermark minus allowed lateness before the batch."""
@@ -35,8 +35,9 @@ def remembered(files: Relation | None, held: Sequence[Relation]) -> Relation | N
     return " UNION ALL ".join(parts) or None
 
 
-def dedup(source: SourceNode, routed: Relation, remembered: Relation | None, closed: Closed) -> Relation:
-    """Mark repeats with the reason DUPLICATE. `routed` is read more than once and should be persisted."""
+def dedup(rows: Rows, remembered: Relation | None, closed: Closed) -> Relation:
+    """Mark repeats with the reason DUPLICATE. The rows are read more than once and should be persisted."""
+    routed = rows.relation
     order = "named_struct('a', _tg_arrival, 'o', _tg_origin, 'p', _tg_row) AS _order"
     ids = _ids(routed, closed, [order, "_tg_row AS _repeated"])
     suspects = f"SELECT _hash FROM ({ids}) WHERE _open GROUP BY _hash HAVING count(1) > 1"
@@ -59,14 +60,15 @@ def dedup(source: SourceNode, routed: Relation, remembered: Relation | None, clo
     placed = select(["_rank", "_open", "_repeated", place, held], rivals)
     # What closed windows did not accept has no duplicates – unless a session holds it.
     repeats = select(["_repeated"], placed, "_rank = 1 AND ((_open AND _place > 1) OR _held)")
+    error = "'same id and event time as an earlier event'"
     changed = {
-        "reason": "CASE WHEN _repeated IS NOT NULL THEN 'DUPLICATE' ELSE _tg_reason END",
-        "error": "CASE WHEN _repeated IS NOT NULL THEN 'same id and event time as an earlier event' ELSE _tg_error END",
+        "_tg_reason": "CASE WHEN _repeated IS NOT NULL THEN 'DUPLICATE' ELSE _tg_reason END",
+        "_tg_error": f"CASE WHEN _repeated IS NOT NULL THEN {error} ELSE _tg_error END",
     }
     columns = [
-        *[f"{changed.get(name, f'_tg_{name}')} AS _tg_{name}" for name in FIELDS],
+        *[f"{changed[name]} AS {name}" if name in changed else name for name in rows.envelope],
         "_alive AND _repeated IS NULL AS _alive",
-        *[quote(name) for name in source.contract.names],
+        *[quote(name) for name in rows.columns],
     ]
     return (
         f"SELECT /*+ BROADCAST(d) */ {', '.join(columns)} "

@@ -17,19 +17,32 @@ So one scan yields the state, the dead letters, the ledger's output side, and ho
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.operators.assign import Assignment
-from tidegate.operators.path import INTERNAL, WHOLE, Rows
-from tidegate.operators.route import ENVELOPE
+from tidegate.operators.path import WHOLE, internal
+from tidegate.operators.route import Rows, record_columns
 from tidegate.operators.sql import Relation, Thresholds, quote, select, text, user
 from tidegate.windows import Session
 
 if TYPE_CHECKING:
     from tidegate.stream import SourceNode, WindowNode
 
+FATES = (
+    *("slice", "straggler", "candidate"),
+    *("dead", "copy"),
+    *("filtered", "duplicate", "empty", "dropped", "passed", "elsewhere"),
+)
+"""In the plan a fate is its place here, a number; in the names of files and in the ledger it is the word."""
+
 STATE_FATES = ("slice", "straggler")
+
+_CODE = {fate: f"{code}Y" for code, fate in enumerate(FATES)}
+_ACCEPTED = f"_fate <= {_CODE['straggler']}"
+_FOLDED = f"_fate <= {_CODE['candidate']}"
+_LETTER = f"_fate IN ({_CODE['dead']}, {_CODE['copy']}, {_CODE['candidate']})"
 
 COUNTS = {
     "read": "count_if(_lead)",
@@ -45,18 +58,9 @@ _TRUSTED = "CASE WHEN _tg_reason IS NULL OR _tg_reason = 'DUPLICATE' THEN _tg_ti
 
 _ORDER = "named_struct('t', _tg_time, 'a', _tg_arrival, 'o', _tg_origin, 'p', _tg_row, 'e', _element)"
 
-# Always set, but declared nullable: Arrow has no rows of a struct that is NULL while its fields must not be.
-_PLACE = (
-    "'origin', nullif(_tg_origin, ''), 'position', nullif(_tg_position, -1L), "
-    "'arrival', nullif(_tg_arrival, -1L), 'time', _tg_time"
-)
-_ACCEPTED = "_fate IN ('slice', 'straggler')"
-LETTER_FIELDS = (
-    *("id", "operator", "origin", "position", "arrival", "time"),
-    *("reason", "error", "window_start", "window_end", "raw"),
-)
-"""What a staged dead letter holds of its event."""
-_FOLDED = "_fate IN ('slice', 'straggler', 'candidate')"
+LETTER_FIELDS = ("reason", "error", "about", "raw")
+"""What a staged dead letter holds of its event. `about` is JSON: every row of state is written with these columns, as
+NULL, and each of them costs."""
 
 
 @dataclass(frozen=True)
@@ -71,37 +75,45 @@ def mark(node: WindowNode, rows: Rows, bounds: FoldBounds, *, carries_source: bo
     """Give each row its fate. `carries_source`: this operator's fold also takes what its source refused."""
     assignment = Assignment(node.window)
     limit = Thresholds([bounds.complete, bounds.closed], "_tg_row")
-    last_end = f"CASE WHEN _alive THEN {assignment.last_end('_tg_time')} END AS _last_end"
-    ended = select([*INTERNAL, *map(quote, rows.columns), last_end], rows.relation)
-    late = f"_last_end <= {limit[1]}"
-    duplicate = "'dead'" if node.source.keep_duplicates else "'duplicate'"
-    source_fates = (
-        f"WHEN _tg_reason = 'DUPLICATE' AND _lead THEN {duplicate} WHEN _tg_reason IS NOT NULL AND _lead THEN 'dead' "
-        if carries_source
-        else ""
+    carried = [*internal(rows), *map(quote, rows.columns)]
+    sliced = select([*carried, f"CASE WHEN _alive THEN {assignment.slice('_tg_time')} END AS _slice"], rows.relation)
+    end = assignment.last_end("_tg_time") if _ends_by_event(node) else assignment.last_end_of_slice("_slice")
+    ended = select([*carried, "_slice", f"CASE WHEN _alive THEN {end} END AS _last_end"], sliced)
+    too_late = _CODE["candidate" if isinstance(node.window, Session) else "dead"]
+    fate = f"CASE WHEN _alive THEN CASE WHEN _last_end <= {limit[1]} THEN {too_late} "
+    if assignment.overlapping:
+        first_end = assignment.first_end("_slice")
+        fate += f"WHEN {first_end} <= {limit[0]} THEN {_CODE['straggler']} "
+    elif node.allowed_lateness > 0:
+        fate += f"WHEN _last_end <= {limit[0]} THEN {_CODE['straggler']} "
+    fate += f"ELSE {_CODE['slice']} END "
+    if carries_source:
+        duplicate = _CODE["dead" if node.source.keep_duplicates else "duplicate"]
+        fate += "WHEN _tg_reason IS NOT NULL AND _lead THEN "
+        fate += f"CASE WHEN _tg_reason = 'DUPLICATE' THEN {duplicate} ELSE {_CODE['dead']} END "
+    fate += (
+        f"WHEN _unnested = 2 THEN {_CODE['dropped']} WHEN _tg_reason IS NULL AND _lead THEN "
+        f"CASE WHEN _unnested = 1 THEN {_CODE['empty']} ELSE {_CODE['filtered']} END "
+        f"ELSE {_CODE['elsewhere']} END AS _fate"
     )
-    too_late = "'candidate'" if isinstance(node.window, Session) else "'dead'"
-    fate = (
-        f"CASE WHEN _alive AND {late} THEN {too_late} "
-        f"WHEN _alive AND {assignment.first_end('_tg_time')} <= {limit[0]} THEN 'straggler' "
-        f"WHEN _alive THEN 'slice' {source_fates} WHEN _unnested = 2 THEN 'dropped' "
-        "WHEN _tg_reason IS NULL AND _lead THEN CASE WHEN _unnested = 1 THEN 'empty' ELSE 'filtered' END END AS _fate"
-    )
-    marks = [*INTERNAL, *map(quote, rows.columns), "_last_end", f"_alive AND {late} AS _late", fate]
-    return select(marks, ended)
+    return select([*carried, "_slice", "_last_end", fate], ended)
 
 
 def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> Relation:
     """One aggregation: (fate, key, slice, source partition, dead letter) → partials, count, event-time range."""
     assignment = Assignment(node.window)
     limit = Thresholds([bounds.complete, bounds.closed], "_tg_row")
-    partially = f"{_ACCEPTED} AND {assignment.first_end('_tg_time')} <= {limit[1]} AS _partially"
     users = list(map(quote, marked.columns))
-    carried = [*ENVELOPE, "_element", "_last_end", "_late", *users]
-    rows = select([*carried, "_fate", partially], marked.relation, "_fate IS NOT NULL")
-    if node.source.keep_partially_late:
-        twice = "explode(CASE WHEN _partially THEN array(_fate, 'copy') ELSE array(_fate) END) AS _fate"
-        rows = select([*carried, "_partially", twice], rows)
+    carried = [*marked.envelope, "_alive", "_element", "_slice", "_last_end", *users]
+    rows = marked.relation
+    if assignment.overlapping:
+        partially = f"{_ACCEPTED} AND {assignment.first_end('_slice')} <= {limit[1]} AS _partially"
+        rows = select([*carried, "_fate", partially], rows)
+        if node.source.keep_partially_late:
+            both = f"array(_fate, {_CODE['copy']})"
+            twice = f"explode(CASE WHEN _partially THEN {both} ELSE array(_fate) END) AS _fate"
+            rows = select([*carried, "_partially", twice], rows)
+    by_event = _ends_by_event(node)
     # Refused and filtered rows go through the same aggregation: their columns become NULL first, so that an
     # aggregate's expression can never throw on a row that is not its business.
     rows = select(
@@ -109,11 +121,12 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
             "_fate",
             "_tg_partition AS _partition",
             f"{_letter(node, pipeline)} AS _dead",
-            f"CASE WHEN {_FOLDED} THEN {assignment.slice('_tg_time')} END AS _slice",
-            f"CASE WHEN {_FOLDED} THEN _last_end END AS _last_end",
+            f"CASE WHEN {_FOLDED} THEN _slice END AS _slice",
+            *([f"CASE WHEN {_FOLDED} THEN _last_end END AS _last_end"] if by_event else []),
             f"{_TRUSTED} AS _trusted",
-            "_partially",
+            *(["_partially"] if assignment.overlapping else []),
             f"{_ORDER} AS _order",
+            "_tg_time AS _at",
             *(["_tg_id AS _id"] if _keeps_ids(node) else []),
             *[f"CASE WHEN {_FOLDED} THEN {user(sql)} END AS {quote('_key_' + name)}" for name, sql in node.keys],
             *[f"CASE WHEN {_FOLDED} THEN {name} END AS {name}" for name in users],
@@ -126,38 +139,38 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
         for alias, aggregate in node.aggregates
         for column, sql in aggregate.partial_sql(alias).items()
     ]
-    counts = [
-        "count(1) AS _n",
-        "count_if(_partially) AS _partially",
-        "max(_trusted) AS _newest",
-        "max(_last_end) AS _high",
-    ]
+    counts = ["count(1) AS _n", "max(_trusted) AS _newest"]
+    counts += ["count_if(_partially) AS _partially"] if assignment.overlapping else []
+    counts += ["max(_last_end) AS _high"] if by_event else [f"{assignment.last_end_of_slice('_slice')} AS _high"]
     if isinstance(node.window, Session):
-        counts += ["min(_order.t) AS _first", "max(_order.t) AS _last"]
+        counts += ["min(_at) AS _first", "max(_at) AS _last"]
     if _keeps_ids(node):
-        known = "CASE WHEN _id IS NOT NULL THEN named_struct('id', _id, 'time', _order.t) END"
+        known = "CASE WHEN _id IS NOT NULL THEN named_struct('id', _id, 'time', _at) END"
         counts.append(f"collect_list({known}) AS _ids")
     return select([*keys, *partials, *counts], rows) + f" GROUP BY {', '.join(keys)}"
 
 
-def fold_source(source: SourceNode, routed: Relation, pipeline: str) -> Relation:
+def fold_source(source: SourceNode, routed: Rows, pipeline: str) -> Relation:
     """The same for a source alone, when no operator's fold can carry what it refused."""
-    duplicate = "'dead'" if source.keep_duplicates else "'duplicate'"
+    duplicate = _CODE["dead" if source.keep_duplicates else "duplicate"]
     fate = (
-        f"CASE WHEN _tg_reason = 'DUPLICATE' THEN {duplicate} WHEN _tg_reason IS NOT NULL THEN 'dead' "
-        "ELSE 'passed' END AS _fate"
+        f"CASE WHEN _tg_reason = 'DUPLICATE' THEN {duplicate} WHEN _tg_reason IS NOT NULL THEN {_CODE['dead']} "
+        f"ELSE {_CODE['passed']} END AS _fate"
     )
-    nothing = "CAST(NULL AS BIGINT)"
+    about = _about(pipeline, source.name, "CAST(NULL AS STRING)", {})
     letter = (
-        "CASE WHEN _fate = 'dead' THEN named_struct("
-        f"'id', {_identity(pipeline, source.name, 'NULL')}, 'operator', CAST(NULL AS STRING), "
-        f"{_PLACE}, 'reason', _tg_reason, 'error', _tg_error, "
-        f"'window_start', {nothing}, 'window_end', {nothing}, 'raw', {_raw(source)}) END AS _dead"
+        f"CASE WHEN _fate = {_CODE['dead']} THEN named_struct("
+        f"'reason', _tg_reason, 'error', _tg_error, 'about', {about}, 'raw', {_raw(source)}) END AS _dead"
     )
-    fated = select([*ENVELOPE, WHOLE, fate], routed)
+    fated = select([*routed.envelope, WHOLE, fate], routed.relation)
     rows = select(["_fate", "_tg_partition AS _partition", letter, f"{_TRUSTED} AS _trusted"], fated)
     keys = ["_fate", "_partition", "_dead"]
     return select([*keys, "count(1) AS _n", "max(_trusted) AS _newest"], rows) + f" GROUP BY {', '.join(keys)}"
+
+
+def _ends_by_event(node: WindowNode) -> bool:
+    """Does the end of an event's last window depend on more than its slice? A session's does."""
+    return isinstance(node.window, Session)
 
 
 def _keeps_ids(node: WindowNode) -> bool:
@@ -171,17 +184,30 @@ def key_columns(node: WindowNode) -> list[str]:
 
 
 def _letter(node: WindowNode, pipeline: str) -> str:
-    """What a dead letter keeps of its event, for rows that are one."""
-    operator = f"CASE WHEN _late OR _fate = 'copy' THEN {text(node.name)} END"
+    """What a dead letter keeps of its event, for rows that are one. A live row that is dead is late."""
+    missed = f"_fate = {_CODE['copy']}"
+    operator = f"CASE WHEN _alive THEN {text(node.name)} END"
+    window = {"window_start": Assignment(node.window).last_start("_tg_time"), "window_end": "_last_end"}
     return (
-        "CASE WHEN _fate IN ('dead', 'copy', 'candidate') THEN named_struct("
-        f"'id', {_identity(pipeline, node.source.name, operator)}, 'operator', {operator}, {_PLACE}, "
-        "'reason', CASE WHEN _late THEN 'LATE' WHEN _fate = 'copy' THEN 'PARTIALLY_LATE' ELSE _tg_reason END, "
-        "'error', CASE WHEN _late THEN 'every window of the event had closed' "
-        "WHEN _fate = 'copy' THEN 'some windows of the event had closed' ELSE _tg_error END, "
-        f"'window_start', {Assignment(node.window).last_start('_tg_time')}, 'window_end', _last_end, "
-        f"'raw', {_raw(node.source)}) END"
+        f"CASE WHEN {_LETTER} THEN named_struct("
+        f"'reason', CASE WHEN {missed} THEN 'PARTIALLY_LATE' WHEN _alive THEN 'LATE' ELSE _tg_reason END, "
+        f"'error', CASE WHEN {missed} THEN 'some windows of the event had closed' "
+        "WHEN _alive THEN 'every window of the event had closed' ELSE _tg_error END, "
+        f"'about', {_about(pipeline, node.source.name, operator, window)}, 'raw', {_raw(node.source)}) END"
     )
+
+
+def _about(pipeline: str, source: str, operator: str, window: Mapping[str, str]) -> str:
+    known = {
+        "id": _identity(pipeline, source, operator),
+        "operator": operator,
+        "origin": "_tg_origin",
+        "position": "_tg_position",
+        "arrival": "_tg_arrival",
+        "time": "_tg_time",
+    }
+    fields = ", ".join(f"'{name}', {sql}" for name, sql in (known | dict(window)).items())
+    return f"to_json(named_struct({fields}))"
 
 
 def _identity(pipeline: str, source: str, operator: str) -> str:
@@ -192,4 +218,8 @@ def _identity(pipeline: str, source: str, operator: str) -> str:
 
 def _raw(source: SourceNode) -> str:
     """The record as it came; typed sources write theirs as JSON, and only for a row that is refused."""
-    return "CAST(to_json(_tg_record) AS BINARY)" if source.connector.encoding == "record" else "_tg_raw"
+    records = record_columns(source)
+    if not records:
+        return "_tg_raw"
+    fields = zip(records, source.contract.names, strict=True)
+    return f"CAST(to_json(struct({', '.join(f'{column} AS {quote(name)}' for column, name in fields)})) AS BINARY)"

@@ -9,11 +9,11 @@ made several of it, so that an event is counted once; `_element` is its place in
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate.errors import PipelineError
-from tidegate.operators.route import ENVELOPE
+from tidegate.operators.route import Rows
 from tidegate.operators.sql import Relation, quote, select, user
 from tidegate.stream import FlatMap, Select, Step, Transform, Where
 
@@ -21,17 +21,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MARKS = ("_lead", "_element", "_unnested")
-INTERNAL = (*ENVELOPE, "_alive", *_MARKS)
 WHOLE = "CAST(array() AS ARRAY<INT>) AS _element"
 """The place of an event that no flat_map has taken apart."""
 
 
-@dataclass(frozen=True)
-class Rows:
-    """A relation whose user columns are known by name."""
-
-    relation: Relation
-    columns: tuple[str, ...]
+def internal(rows: Rows) -> list[str]:
+    """All columns of walked rows that are not the user's."""
+    return [*rows.envelope, "_alive", *_MARKS]
 
 
 Bridge = Callable[[Relation, Callable[["DataFrame"], "DataFrame"]], tuple[Relation, tuple[str, ...]]]
@@ -48,16 +44,17 @@ def has_flat_map(steps: tuple[Step, ...]) -> bool:
 
 def walk(steps: tuple[Step, ...], routed: Rows, bridge: Bridge) -> Rows:
     """Apply the steps; every event keeps at least one row, and `_alive` says whether it arrives."""
-    marks = [*ENVELOPE, "_alive", "true AS _lead", WHOLE, "0 AS _unnested"]
-    rows = Rows(select([*marks, *map(quote, routed.columns)], routed.relation), routed.columns)
+    marks = [*routed.envelope, "_alive", "true AS _lead", WHOLE, "0 AS _unnested"]
+    rows = replace(routed, relation=select([*marks, *map(quote, routed.columns)], routed.relation))
     for step in steps:
         if isinstance(step, Where):
             condition = f"CASE WHEN _alive THEN coalesce(({user(step.condition)}), false) ELSE false END AS _alive"
-            others = [name for name in INTERNAL if name != "_alive"]
-            rows = Rows(select([condition, *others, *map(quote, rows.columns)], rows.relation), rows.columns)
+            others = [name for name in internal(rows) if name != "_alive"]
+            rows = replace(rows, relation=select([condition, *others, *map(quote, rows.columns)], rows.relation))
         elif isinstance(step, Select):
             columns = [f"CASE WHEN _alive THEN ({user(sql)}) END AS {quote(name)}" for name, sql in step.columns]
-            rows = Rows(select([*INTERNAL, *columns], rows.relation), tuple(name for name, _ in step.columns))
+            relation = select([*internal(rows), *columns], rows.relation)
+            rows = replace(rows, relation=relation, columns=tuple(name for name, _ in step.columns))
         elif isinstance(step, FlatMap):
             rows = _flat_map(rows, step)
         else:
@@ -72,9 +69,9 @@ def _flat_map(rows: Rows, step: FlatMap) -> Rows:
     nothing = f"array(named_struct('i', 0, 'x', try_element_at({array}, 1), 'alive', false))"
     others = [quote(name) for name in rows.columns if name != step.name]
     split = f"explode(CASE WHEN size({array}) > 0 THEN {elements} ELSE {nothing} END) AS _e"
-    exploded = select([*INTERNAL, *others, split], rows.relation)
+    exploded = select([*internal(rows), *others, split], rows.relation)
     columns = [
-        *ENVELOPE,
+        *rows.envelope,
         "_alive AND _e.alive AS _alive",
         "_lead AND _e.i = 0 AS _lead",
         "CASE WHEN _e.alive THEN concat(_element, array(_e.i)) ELSE _element END AS _element",
@@ -84,13 +81,15 @@ def _flat_map(rows: Rows, step: FlatMap) -> Rows:
         f"_e.x AS {quote(step.name)}",
     ]
     names = (*[name for name in rows.columns if name != step.name], step.name)
-    return Rows(select(columns, exploded), names)
+    return replace(rows, relation=select(columns, exploded), columns=names)
 
 
 def _transform(rows: Rows, step: Transform, bridge: Bridge) -> Rows:
     """The user's function on the live rows; the others go around it, and those that it drops are filtered."""
-    fields = [(name.removeprefix("_tg_").removeprefix("_"), name) for name in (*ENVELOPE, *_MARKS)]
-    carried = "named_struct(" + ", ".join(f"'{field}', {name}" for field, name in fields) + ") AS _tg"
+    fields = [
+        (quote(name.strip("`").removeprefix("_tg_").removeprefix("_")), name) for name in (*rows.envelope, *_MARKS)
+    ]
+    carried = "struct(" + ", ".join(f"{name} AS {field}" for field, name in fields) + ") AS _tg"
     alive = select([carried, *map(quote, rows.columns)], rows.relation, "_alive")
 
     def checked(frame: DataFrame) -> DataFrame:
@@ -107,8 +106,8 @@ def _transform(rows: Rows, step: Transform, bridge: Bridge) -> Rows:
     unwrapped = [f"_tg.{field} AS {name}" for field, name in fields]
     empty = [f"NULL AS {quote(name)}" for name in produced]
     back = select([*unwrapped, "true AS _alive", *map(quote, produced)], relation)
-    around = select([*ENVELOPE, *_MARKS, "_alive", *empty], rows.relation, "NOT _alive")
+    around = select([*rows.envelope, *_MARKS, "_alive", *empty], rows.relation, "NOT _alive")
     same = "given._tg.row = kept._tg.row AND given._tg.element = kept._tg.element"
     missing = f"SELECT given._tg FROM ({alive}) AS given LEFT ANTI JOIN {relation} AS kept ON {same}"
     lost = select([*unwrapped, "false AS _alive", *empty], missing)
-    return Rows(f"{back} UNION ALL {around} UNION ALL {lost}", produced)
+    return replace(rows, relation=f"{back} UNION ALL {around} UNION ALL {lost}", columns=produced)

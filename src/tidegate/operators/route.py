@@ -12,8 +12,10 @@ throwing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.operators.decode import DECODED
 from tidegate.operators.sql import Relation, Thresholds, clip, quote, select, text, user
 from tidegate.watermarks import Watermark
 
@@ -21,76 +23,74 @@ if TYPE_CHECKING:
     from tidegate.stream import SourceNode
 
 
-FIELDS = (
-    "partition",
-    "origin",
-    "position",
-    "row",
-    "arrival",
-    "raw",
-    "record",
-    "reason",
-    "error",
-    "time",
-    "id",
+ENVELOPE = (
+    *("_tg_partition", "_tg_origin", "_tg_position", "_tg_row", "_tg_arrival", "_tg_raw"),
+    *("_tg_reason", "_tg_error", "_tg_time", "_tg_id"),
 )
-"""The envelope of an event from here on, as columns `_tg_…`: a struct would be put together anew for every row."""
-
-ENVELOPE = tuple(f"_tg_{name}" for name in FIELDS)
+"""The envelope of an event from here on."""
 
 
-def route(source: SourceNode, events: Relation, clock: int, poison: Mapping[int, str] | None = None) -> Relation:
-    """The rows of one source with their envelope (event time and reason in it) and `_alive`: has it passed?
+@dataclass(frozen=True)
+class Rows:
+    """A relation whose columns are known by name: the envelope (as SQL), and the user's."""
 
-    `_row` numbers the rows of the batch: unique, and the same each time the batch is evaluated.
-    """
+    relation: Relation
+    columns: tuple[str, ...]
+    envelope: tuple[str, ...] = ENVELOPE
+
+
+def record_columns(source: SourceNode) -> tuple[str, ...]:
+    """A typed source has no bytes to keep: its fields travel along, to be written as JSON should it be refused."""
+    typed = source.connector.encoding == "record"
+    return tuple(quote(f"_tg.{name}") for name in source.contract.names) if typed else ()
+
+
+def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int, str] | None = None) -> Rows:
+    """The rows of a source with their envelope (event time and reason in it) and `_alive`: has it passed?"""
     names = [quote(name) for name in source.contract.names]
-    whole = quote(source.name)
-    failure = "CAST(NULL AS STRING)"
+    records = record_columns(source)
+    mine = [*DECODED, *names, *[f"{name} AS {record}" for name, record in zip(names, records, strict=False)]]
+    carried = [*DECODED, *names, *records]
+    sound = "_reason IS NULL"
     if poison:
         entries = ", ".join(f"{position}L, {text(said)}" for position, said in poison.items())
-        failure = f"element_at(map({entries}), _row)"
-    mine = select(
-        ["_tg", "_row", f"{whole} AS _record", f"{whole}.*", f"{failure} AS _poison"],
-        events,
-        f"_source = {text(source.name)}",
-    )
+        mine.append(f"element_at(map({entries}), _row) AS _poison")
+        carried.append("_poison")
+        sound += " AND _poison IS NULL"
+    rows = select(mine, decoded)
     event_time = quote(source.event_time) if source.event_time in source.contract.names else user(source.event_time)
-    sound = "_tg.reason IS NULL AND _poison IS NULL"
     time = f"CASE WHEN {sound} THEN unix_micros(CAST({event_time} AS TIMESTAMP)) END AS _time"
-    timed = select(["_tg", "_row", "_record", *names, "_poison", time], mine)
-    cases = _judgement(source, clock)
+    timed = select([*carried, time], rows)
+    cases = _judgement(source, clock, poisoned=bool(poison))
     verdict = "CASE " + " ".join(f"WHEN {case[0]} THEN {n}" for n, case in enumerate(cases)) + " END AS _verdict"
-    judged = select(["_tg", "_row", "_record", *names, "_poison", "_time", verdict], timed)
+    judged = select([*carried, "_time", verdict], timed)
     identity = "CAST(NULL AS STRING)"
     if source.event_id is not None:
         sql = quote(source.event_id) if source.event_id in source.contract.names else f"({user(source.event_id)})"
         identity = f"CASE WHEN _verdict IS NULL THEN CAST({sql} AS STRING) END"
     envelope = {
-        "partition": "_tg.partition",
-        "origin": "_tg.origin",
-        "position": "coalesce(_tg.position, _row)",
-        "row": "_row",
-        "arrival": "_tg.arrival",
-        "raw": "_tg.raw",
-        # A typed source has no bytes to keep: its columns travel along, and are written as JSON should it be refused.
-        "record": "_record" if source.connector.encoding == "record" else "CAST(NULL AS STRING)",
-        "reason": "CASE _verdict " + " ".join(f"WHEN {n} THEN {case[1]}" for n, case in enumerate(cases)) + " END",
-        "error": "CASE _verdict " + " ".join(f"WHEN {n} THEN {case[2]}" for n, case in enumerate(cases)) + " END",
-        "time": "_time",
-        "id": identity,
+        "_tg_partition": "_partition",
+        "_tg_origin": "_origin",
+        "_tg_position": "coalesce(_position, _row)",
+        "_tg_row": "_row",
+        "_tg_arrival": "_arrival",
+        "_tg_raw": "_raw",
+        "_tg_reason": "CASE _verdict " + " ".join(f"WHEN {n} THEN {case[1]}" for n, case in enumerate(cases)) + " END",
+        "_tg_error": "CASE _verdict " + " ".join(f"WHEN {n} THEN {case[2]}" for n, case in enumerate(cases)) + " END",
+        "_tg_time": "_time",
+        "_tg_id": identity,
     }
-    columns = [f"{envelope[name]} AS _tg_{name}" for name in FIELDS]
-    return select([*columns, "_verdict IS NULL AS _alive", *names], judged)
+    columns = [f"{envelope[name]} AS {name}" for name in ENVELOPE]
+    relation = select([*columns, *records, "_verdict IS NULL AS _alive", *names], judged)
+    return Rows(relation, source.contract.names, (*ENVELOPE, *records))
 
 
-def _judgement(source: SourceNode, clock: int) -> list[tuple[str, str, str]]:
+def _judgement(source: SourceNode, clock: int, *, poisoned: bool) -> list[tuple[str, str, str]]:
     """What speaks against an event, in order: condition, reason, and a sentence."""
-    cases = [
-        ("_tg.reason IS NOT NULL", "_tg.reason", "_tg.error"),
-        ("_poison IS NOT NULL", "'EXPRESSION_ERROR'", "_poison"),
-        ("_time IS NULL", "'NULL_EVENT_TIME'", text(f"{source.event_time} is NULL")),
-    ]
+    cases = [("_reason IS NOT NULL", "_reason", "_error")]
+    if poisoned:
+        cases.append(("_poison IS NOT NULL", "'EXPRESSION_ERROR'", "_poison"))
+    cases.append(("_time IS NULL", "'NULL_EVENT_TIME'", text(f"{source.event_time} is NULL")))
     for name in source.contract.required:
         cases.append((f"{quote(name)} IS NULL", "'CONTRACT_VIOLATION'", text(f"required field {name} is missing")))
     for name, condition in source.contract.expectations:
@@ -100,6 +100,6 @@ def _judgement(source: SourceNode, clock: int) -> list[tuple[str, str, str]]:
     if isinstance(watermark, Watermark) and watermark.max_future is not None:
         now = Thresholds([clock, clip(clock + watermark.max_future)], "_row")
         # A broker's timestamp is the producer's own by default: it vouches for nothing later than our clock.
-        limit = f"least(coalesce(_tg.arrival, {now[0]}) + {watermark.max_future}L, {now[1]})"
+        limit = f"least(coalesce(_arrival, {now[0]}) + {watermark.max_future}L, {now[1]})"
         cases.append((f"_time > {limit}", "'FUTURE'", "'the event time is too far ahead of its arrival'"))
     return cases

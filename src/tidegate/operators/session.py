@@ -52,7 +52,8 @@ def _candidate_rows(shape: Shape, given: dict[str, str], candidates: Relation) -
     if not shape.keeps_ids:
         return select([*shape.fresh(given), "_n AS _arrived", _LETTER], select(["*", "false AS _twin"], candidates))
     # Elements that a flat_map has made of one event are not each other's twins: they tie.
-    same = f"PARTITION BY {', '.join([*shape.keys, '_ids'])} ORDER BY _dead.arrival, _dead.origin, _dead.position"
+    place = "from_json(_dead.about, 'arrival BIGINT, origin STRING, position BIGINT')"
+    same = f"PARTITION BY {', '.join([*shape.keys, '_ids'])} ORDER BY {place}"
     rows = select(["*", f"size(_ids) > 0 AND rank() OVER ({same}) > 1 AS _twin"], candidates)
     for name in ("_n", "_news", "_arrived"):
         if name in columns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,36 +11,30 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.deadletter.write import Circumstances, corrupt_file_letters, write_letters
+from tidegate.operators.decode import decode, raw_ddl
 from tidegate.operators.dedup import REMEMBERED, dedup, remembered, to_remember
-from tidegate.operators.fold import fold_source
-from tidegate.operators.path import Rows, has_transform
+from tidegate.operators.fold import FATES, fold_source
+from tidegate.operators.path import has_transform
 from tidegate.operators.route import route
-from tidegate.operators.sql import BEGINNING
+from tidegate.operators.sql import BEGINNING, run
 from tidegate.runtime.counting import Counter
 from tidegate.runtime.ledger import Ledger, SourceLine
 from tidegate.runtime.merge import concatenate
 from tidegate.runtime.moment import Moment
-from tidegate.runtime.operate import Folded, Operation, Routed, account
+from tidegate.runtime.operate import Folded, Operation, Records, Routed, account
 from tidegate.runtime.poison import Culprit, corrupt_file, is_data_error, isolate, sentence, source_of
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import stage
-from tidegate.runtime.state import Change
+from tidegate.runtime.state import LARGEST_CONCATENATED, Change
 from tidegate.stream import SourceNode, WindowNode
 from tidegate.windows import Calendar, Hopping, Session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.runtime.engine import Batch, Engine
 
 _LONGEST = {"hour": 1, "day": 25, "week": 169, "month": 745, "quarter": 2209, "year": 8785}
-
-
-def number_rows(events: DataFrame) -> DataFrame:
-    """Number the rows of a batch. A streaming plan may not do this, so it is done here, first of all."""
-    from pyspark.sql import functions as F
-
-    return events.withColumn("_row", F.monotonically_increasing_id())
 
 
 class SourceWork:
@@ -48,12 +43,14 @@ class SourceWork:
     def __init__(self, node: SourceNode) -> None:
         self.node = node
 
-    def routed(self, events: DataFrame, clock: int, poison: dict[int, str]) -> Routed:
-        relation = route(self.node, "{events}", clock, poison)
-        return Routed(events.sparkSession, Rows(relation, self.node.contract.names), {"events": events})
+    def routed(self, records: Records, clock: int, poison: dict[int, str]) -> Routed:
+        """The source's records, decoded and routed."""
+        rows = route(self.node, decode(self.node, "{records}"), clock, poison)
+        return Routed(records.frame.sparkSession, rows, {"records": records.frame}, records.count)
 
-    def sample(self, empty: DataFrame) -> Routed:
-        return self.routed(number_rows(empty), 0, {})
+    def sample(self, spark: SparkSession) -> Routed:
+        """No records, routed: enough to see whether the app's expressions fit."""
+        return self.routed(Records(spark.createDataFrame([], raw_ddl(self.node))), 0, {})
 
 
 class Attempt:
@@ -70,8 +67,8 @@ class Attempt:
         self._carriers: dict[str, str] = {}
         self._persisted: list[DataFrame] = []
         self._corrupt: list[Culprit] = []
-        self._poison: dict[int, str] = {}
-        self._events = None if batch.events is None else number_rows(batch.events)
+        self._poison: dict[str, dict[int, str]] = {}
+        self._records = batch.records
         self._tries = 0
         self._fresh: dict[str, list[StateFile]] = {}
 
@@ -82,8 +79,6 @@ class Attempt:
 
         A poison record or an unreadable file is isolated, and the rest computed again.
         """
-        if self._events is None:
-            return
         while True:
             try:
                 self._fold_once()
@@ -95,16 +90,16 @@ class Attempt:
                 return
 
     def _fold_once(self) -> None:
-        assert self._events is not None
         self._tries += 1
-        for name, work in self.engine.sources.items():
+        for name, records in self._records.items():
             operations = self._operations(name)
             if not operations:
                 continue
+            work = self.engine.sources[name]
             node = work.node
-            routed = work.routed(self._events, self.batch.clock, self._poison)
+            routed = work.routed(records, self.batch.clock, self._poison.get(name, {}))
             simple = [operation for operation in operations if not has_transform(operation.node.steps)]
-            if len(operations) > 1 or node.event_id is not None or not simple or len(self.engine.sources) > 1:
+            if len(operations) > 1 or node.event_id is not None or not simple:
                 routed = self._keep(routed.relation(routed.rows.relation), routed)
             if node.event_id is not None:
                 routed = self._dedup(node, operations, routed, self._closed(name))
@@ -131,7 +126,7 @@ class Attempt:
             if (held := operation.held_ids(routed.spark)) is not None:
                 frames[f"held{len(frames)}"] = held
         known = remembered("{ids}" if files else None, [f"{{{name}}}" for name in frames if name != "ids"])
-        marked = dedup(node, routed.rows.relation, known, closed)
+        marked = dedup(routed.rows, known, closed)
         routed = self._keep(routed.relation(marked, **frames), routed)
         by_time = [(operator, bound) for operator, bound in closed if not isinstance(operator.window, Session)]
         if by_time:
@@ -140,20 +135,22 @@ class Attempt:
 
     def _keep(self, frame: DataFrame, routed: Routed) -> Routed:
         """Rows that are read more than once are kept in memory."""
-        return Routed(routed.spark, Rows("{routed}", routed.rows.columns), {"routed": self._persist(frame)})
+        return Routed(routed.spark, replace(routed.rows, relation="{routed}"), {"routed": self._persist(frame)})
 
     def _fold_source(self, name: str, routed: Routed) -> Folded:
         counter = Counter({"read": "count(1)", "passed": "count_if(_alive)"})
         rows = counter.watch(routed.relation(routed.rows.relation))
-        relation = fold_source(self.engine.sources[name].node, "{rows}", self.engine.app.name)
+        relation = fold_source(
+            self.engine.sources[name].node, replace(routed.rows, relation="{rows}"), self.engine.app.name
+        )
         result = routed.relation(relation, rows=rows).select("*")
-        staged = stage(result, self._folder(name) / f"source{self._tries}", "_fate", small=False)
+        staged = stage(result, self._folder(name) / f"source{self._tries}", "_fate", FATES, small=False)
         folded = Folded(staged, counter.result(), counter.again)
         account(folded)
         return folded
 
     def _remember(self, source: str, ids: DataFrame) -> None:
-        staged = stage(ids, self._folder(source) / f"ids{self._tries}", None, small=False)
+        staged = stage(ids, self._folder(source) / f"ids{self._tries}", small=False)
         for path in staged.of(""):
             times = pq.read_table(path, columns=["_time"])["_time"]
             low, high = pc.min(times).as_py(), pc.max(times).as_py()
@@ -171,7 +168,7 @@ class Attempt:
                 return False
             self._corrupt.append(Culprit(None, path, sentence(error)))
             self.engine.watcher.say(f"file {path} cannot be read: it becomes a dead letter CORRUPT_FILE")
-            self._events = number_rows(self.batch.reread(frozenset(known | {path})))
+            self._records = self.batch.reread(frozenset(known | {path}))
             self._poison.clear()  # the rows have new numbers
             return True
         if not is_data_error(error):
@@ -185,32 +182,44 @@ class Attempt:
             return self._isolate(other)
         if not culprits:
             return False
-        self._poison |= {culprit.position: culprit.error for culprit in culprits if culprit.position is not None}
+        for name, culprit in culprits:
+            assert culprit.position is not None
+            self._poison.setdefault(name, {})[culprit.position] = culprit.error
         self.engine.watcher.say(f"isolated {len(culprits)} record(s): dead letter EXPRESSION_ERROR")
         return True
 
-    def _bisect(self) -> list[Culprit]:
-        assert self._events is not None
-        events = self._persist(self._events)
-        known = set(self._poison)
-        table = events.select("_row").toArrow()
-        positions = sorted(position for position in table["_row"].to_pylist() if position not in known)
+    def _bisect(self) -> list[tuple[str, Culprit]]:
+        """The records to blame, source by source."""
+        found: list[tuple[str, Culprit]] = []
+        for name, records in self._records.items():
+            work = self.engine.sources[name]
+            frame = records.frame
+            decoded = run(frame.sparkSession, decode(work.node, "{records}"), {"records": frame})
+            rows = self._persist(decoded)
+            known = self._poison.get(name, {})
+            table = rows.select("_row").toArrow()
+            positions = sorted(position for position in table["_row"].to_pylist() if position not in known)
 
-        def probe(low: int, high: int) -> BaseException | None:
-            try:
-                part = events.where(f"_row BETWEEN {low}L AND {high}L")
-                for name, work in self.engine.sources.items():
-                    routed = work.routed(part, self.batch.clock, self._poison)
-                    if work.node.event_id is not None:
-                        ids = routed.relation(to_remember(routed.rows.relation, self._closed(name)))
-                        ids.write.format("noop").mode("overwrite").save()
-                    for operation in self._operations(name):
-                        operation.probe(routed, self._before(operation))
-            except Exception as error:
-                return error
-            return None
+            def probe(low: int, high: int, name: str = name, rows: DataFrame = rows) -> BaseException | None:
+                try:
+                    self._probe(name, rows.where(f"_row BETWEEN {low}L AND {high}L"))
+                except Exception as error:
+                    return error
+                return None
 
-        return isolate(probe, positions)
+            found += [(name, culprit) for culprit in isolate(probe, positions)]
+        return found
+
+    def _probe(self, name: str, decoded: DataFrame) -> None:
+        """Compute everything that the user's expressions have a part in, and throw it away."""
+        node = self.engine.sources[name].node
+        rows = route(node, "{decoded}", self.batch.clock, self._poison.get(name, {}))
+        routed = Routed(decoded.sparkSession, rows, {"decoded": decoded})
+        if node.event_id is not None:
+            ids = routed.relation(to_remember(routed.rows.relation, self._closed(name)))
+            ids.write.format("noop").mode("overwrite").save()
+        for operation in self._operations(name):
+            operation.probe(routed, self._before(operation))
 
     # -- fire -------------------------------------------------------------------------------------------------------
 
@@ -323,7 +332,7 @@ class Attempt:
         self._concatenate(name, "ids")
 
     def _concatenate(self, owner: str, kind: str) -> None:
-        crowd = self.engine.state.crowded(owner, (kind,))
+        crowd = self.engine.state.crowded(owner, (kind,), LARGEST_CONCATENATED)
         crowd = [file for file in crowd if file.path not in self.change.removed]
         if len(crowd) < 2:
             return

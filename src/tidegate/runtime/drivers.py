@@ -1,28 +1,30 @@
 """Drivers: who calls the engine. A streaming query, a bounded run, and the tick when nothing comes.
 
-The streaming query itself is stateless: ``readStream → decode → foreachBatch``. Spark keeps the offsets and the
-schedule, and every batch is handed to the engine. When no data comes, the driver calls the engine with a tick, under
-the same lock, so that idleness and the clock go on."""
+The streaming query itself is stateless: ``readStream → foreachBatch``. Spark keeps the offsets and the schedule, and
+every batch is handed to the engine as the range that it covers, to be read there: a micro-batch that crosses into
+`foreachBatch` has every row copied, and nothing on the other side can be optimised through it (decision 007). When no
+data comes, the driver calls the engine with a tick, under the same lock, so that idleness and the clock go on."""
 
 from __future__ import annotations
 
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate import crash
 from tidegate.app import App
 from tidegate.errors import CheckpointError, Fenced, PipelineError, TidegateError
-from tidegate.operators.decode import decode, union
 from tidegate.runtime.checks import check
 from tidegate.runtime.claims import finish_ended
 from tidegate.runtime.engine import Batch, Engine
 from tidegate.runtime.filelog import files_of
 from tidegate.runtime.identity import check_log, offsets_of
+from tidegate.runtime.operate import Records
 from tidegate.runtime.poison import sentence
 from tidegate.runtime.records import Checkpoint, Offsets
 from tidegate.runtime.reports import RunOptions, RunSummary, Watcher
@@ -30,7 +32,7 @@ from tidegate.runtime.session import OUR_QUERY, make_session
 from tidegate.watermarks import Watermark
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
@@ -55,14 +57,12 @@ def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
     spark = make_session(app.name, options.cores)
     with _clear_errors(app), _stop_signals() as stop:
         first = position.last.sequence if position else 0
-        events = _batch_rows(spark, app) if options.mode == "batch" else _stream_rows(spark, app, options)
-        empty = spark.createDataFrame([], events.schema)
-        engine = Engine(spark, app, checkpoint, watcher, empty, _now())
+        engine = Engine(spark, app, checkpoint, watcher, _now())
         try:
             if options.mode == "batch":
-                _run_bounded(engine, events)
+                _run_bounded(engine)
             else:
-                _run_stream(engine, events, options, spark_folder, stop)
+                _run_stream(engine, options, spark_folder, stop)
             if options.mode == "drain" and not stop.is_set():
                 engine.batch(Batch(clock=max(_now(), engine.last.clock), end_of_input=True))
             engine.finish()
@@ -82,57 +82,57 @@ def refuse_unsound(app: App) -> None:
         )
 
 
-def _stream_rows(spark: SparkSession, app: App, options: RunOptions) -> DataFrame:
+def _stream(engine: Engine, options: RunOptions) -> DataFrame:
+    """All sources as one stream, of which only the ranges matter."""
     for setting, value in OUR_QUERY.items():
-        spark.conf.set(setting, value)
+        engine.spark.conf.set(setting, value)
     parts = [
-        (node, decode(node, node.connector.stream(spark, node.contract, options.max_batch, node.name)))
-        for node in app.sources.values()
+        node.connector.stream(engine.spark, node.contract, options.max_batch, node.name).select("_origin")
+        for node in engine.app.sources.values()
     ]
-    return union(parts)
+    return reduce(lambda one, other: one.union(other), parts)
 
 
-def _batch_rows(spark: SparkSession, app: App) -> DataFrame:
-    return union([(node, decode(node, node.connector.batch(spark, node.contract))) for node in app.sources.values()])
+def _records(engine: Engine, files: Mapping[str, Sequence[str]], without: frozenset[str]) -> dict[str, Records]:
+    """The raw records of some files of each source that has any."""
+    found = {}
+    for name, paths in files.items():
+        mine = [path for path in paths if path not in without]
+        if mine:
+            node = engine.app.sources[name]
+            frame = node.connector.batch(engine.spark, node.contract, mine)
+            found[name] = Records(frame, node.connector.count(mine))
+    return found
 
 
-def _run_bounded(engine: Engine, events: DataFrame) -> None:
+def _run_bounded(engine: Engine) -> None:
     """A batch is a bounded stream: everything in one batch, then the end of time."""
-
-    files = sorted(path for node in engine.app.sources.values() for path in node.connector.listing())
-    offsets = Offsets("batch", None, "\n".join(files), 0)
-
-    def again(without: frozenset[str]) -> DataFrame:
-        parts = []
-        for node in engine.app.sources.values():
-            mine = [path for path in node.connector.listing() if path not in without]
-            parts.append((node, decode(node, node.connector.batch(engine.spark, node.contract, mine))))
-        return union(parts)
-
-    engine.batch(Batch(clock=_now(), events=events, offsets=offsets, end_of_input=True, reread=again))
+    files = {node.name: node.connector.listing() for node in engine.app.sources.values()}
+    offsets = Offsets("batch", None, "\n".join(sorted(path for paths in files.values() for path in paths)), 0)
+    reread = partial(_records, engine, files)
+    engine.batch(Batch(_now(), reread(frozenset()), offsets, end_of_input=True, reread=reread))
 
 
-def _run_stream(
-    engine: Engine, events: DataFrame, options: RunOptions, spark_folder: Path, stop: threading.Event
-) -> None:
+def _run_stream(engine: Engine, options: RunOptions, spark_folder: Path, stop: threading.Event) -> None:
     failures: list[BaseException] = []
     last_call = time.monotonic()
     gate = threading.Lock()
 
-    def on_batch(rows: DataFrame, batch_id: int) -> None:
+    def on_batch(_: DataFrame, batch_id: int) -> None:
         nonlocal last_call
         with gate:
             if stop.is_set():
                 raise _StopAskedError  # Spark has not committed the batch and will offer it again
             try:
-                engine.batch(_batch_of(engine, rows, batch_id, spark_folder, options))
+                engine.batch(_batch_of(engine, batch_id, spark_folder, options))
                 last_call = time.monotonic()
                 crash.point("before_spark_commit")
             except BaseException as error:
                 failures.append(error)
                 raise
 
-    writer = events.writeStream.queryName(f"tidegate_{engine.app.name}").option("checkpointLocation", str(spark_folder))
+    writer = _stream(engine, options).writeStream.queryName(f"tidegate_{engine.app.name}")
+    writer = writer.option("checkpointLocation", str(spark_folder))
     bounded = options.mode in ("once", "drain")
     writer = (
         writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime=f"{options.interval} seconds")
@@ -157,22 +157,15 @@ def _run_stream(
         raise failures[0]
 
 
-def _batch_of(engine: Engine, rows: DataFrame, batch_id: int, spark_folder: Path, options: RunOptions) -> Batch:
-    """A micro-batch of the query as the engine wants it: with its identity, its clock, and how to read it again."""
+def _batch_of(engine: Engine, batch_id: int, spark_folder: Path, options: RunOptions) -> Batch:
+    """A micro-batch of the query as the engine wants it: its identity, its clock, its records."""
     offsets, clock = offsets_of(spark_folder, batch_id)
     nodes = list(engine.app.sources.values())
     files = {node.name: files_of(spark_folder, node.name, offsets) for node in nodes}
     bound = {node.name: options.max_batch or getattr(node.connector, "max_files", 0) for node in nodes}
     full = frozenset(name for name, paths in files.items() if bound[name] and len(paths) >= bound[name])
-
-    def reread(without: frozenset[str]) -> DataFrame:
-        parts = []
-        for node in nodes:
-            mine = [path for path in files[node.name] if path not in without]
-            parts.append((node, decode(node, node.connector.batch(engine.spark, node.contract, mine))))
-        return union(parts)
-
-    return Batch(clock=max(clock, engine.last.clock), events=rows, offsets=offsets, backlog=full, reread=reread)
+    reread = partial(_records, engine, files)
+    return Batch(max(clock, engine.last.clock), reread(frozenset()), offsets, backlog=full, reread=reread)
 
 
 def _tick_interval(app: App) -> float:

@@ -4,7 +4,7 @@ A batch is computed, *decided* by one atomic record, and only then shown to the 
 record names. A retry never recomputes what was decided. The story of a batch is `Engine.batch`, in seven steps:
 
 1. identify   is this batch new, done, or not ours?
-2. decode     (has happened in the query's own plan)
+2. decode     raw records to typed rows
 3. route      what is refused before any operator: reasons
 4. operate    fold into slices, move the watermark, fire what is due – all staged, nothing decided
 5. balance    every event accounted for, or nothing happens
@@ -32,6 +32,7 @@ from tidegate.runtime.claims import claim
 from tidegate.runtime.delivery import Deliverer
 from tidegate.runtime.identity import Fate, compare
 from tidegate.runtime.open_operation import operation_for
+from tidegate.runtime.operate import Records
 from tidegate.runtime.records import (
     KEEP_SNAPSHOTS,
     SNAPSHOT_EVERY,
@@ -47,31 +48,29 @@ from tidegate.runtime.signatures import added_aggregates, reconcile
 from tidegate.runtime.state import Change, State
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a driver hands to the engine: decoded rows (None for a tick), where they came from, and the clock.
+    """What a driver hands to the engine: raw records by source (none for a tick), where they came from, and the clock.
 
-    `reread` gives the decoded rows again without the given files, for when a file turns out to be unreadable.
+    `reread` gives the records again without the given files, for when a file turns out to be unreadable.
     """
 
     clock: int
-    events: DataFrame | None = None
+    records: Mapping[str, Records] = field(default_factory=dict)
     offsets: Offsets | None = None
     backlog: frozenset[str] = frozenset()
     manual: Mapping[str, int] = field(default_factory=dict)
     end_of_input: bool = False
-    reread: Callable[[frozenset[str]], DataFrame] | None = None
+    reread: Callable[[frozenset[str]], Mapping[str, Records]] | None = None
 
 
 class Engine:
     """A pipeline on a checkpoint, held by a claim. Batches and ticks come one at a time, under its lock."""
 
-    def __init__(
-        self, spark: SparkSession, app: App, checkpoint: Checkpoint, watcher: Watcher, empty: DataFrame, now: int
-    ) -> None:
+    def __init__(self, spark: SparkSession, app: App, checkpoint: Checkpoint, watcher: Watcher, now: int) -> None:
         """Claim the checkpoint, reconcile state with the app's definition, open the sinks, deliver what was decided."""
         self.spark, self.app, self.checkpoint, self.watcher = spark, app, checkpoint, watcher
         self.lock = threading.Lock()
@@ -88,7 +87,7 @@ class Engine:
                 self.state,
                 app.name,
                 added_aggregates(self.signatures[name]),
-                self.sources[node.source.name].sample(empty),
+                self.sources[node.source.name].sample(spark),
             )
             for name, node in app.operators.items()
         }
@@ -116,7 +115,7 @@ class Engine:
                 return None
             attempt = Attempt(self, batch, self.last.sequence + 1, uuid.uuid4().hex)
             try:
-                # 3. route and 4. operate (2., decoding, is part of the query's plan)
+                # 2. decode, 3. route and 4. operate: one plan, one scan
                 attempt.fold()
                 clock = self._clocks(batch, attempt)
                 attempt.fire(self._watermarks(clock, batch))

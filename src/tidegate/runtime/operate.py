@@ -6,7 +6,7 @@ Everything here reads the live state and stages new files; nothing is decided. T
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 from tidegate import crash
 from tidegate.errors import BalanceError
 from tidegate.operators.fire import FireBounds, Merging, fire_due, fire_late, merge
-from tidegate.operators.fold import COUNTS, STATE_FATES, FoldBounds, fold, mark
-from tidegate.operators.path import Rows, has_flat_map, has_transform, walk
-from tidegate.operators.sql import BEGINNING, END_OF_TIME, Relation, clip, quote, run, select, text
+from tidegate.operators.fold import COUNTS, FATES, STATE_FATES, FoldBounds, fold, mark
+from tidegate.operators.path import has_flat_map, has_transform, walk
+from tidegate.operators.route import Rows
+from tidegate.operators.sql import BEGINNING, END_OF_TIME, Relation, clip, quote, run, select
 from tidegate.runtime.counting import Counter
 from tidegate.runtime.ledger import OperatorLine, PathLine
 from tidegate.runtime.moment import Moment
@@ -79,12 +80,22 @@ class Fired:
 
 
 @dataclass(frozen=True)
+class Records:
+    """Raw records of a source. `count` is how many there are by the source's own account, where it keeps one."""
+
+    frame: DataFrame
+    count: int | None = None
+
+
+@dataclass(frozen=True)
 class Routed:
     """The routed rows of a source: a relation, the DataFrames in it, and the session they live in."""
 
     spark: SparkSession
     rows: Rows
     frames: dict[str, DataFrame]
+    count: int | None = None
+    """How many records there are by the source's own account, while each is still one row."""
 
     def relation(self, relation: Relation, **frames: DataFrame) -> DataFrame:
         return run(self.spark, relation, self.frames | frames)
@@ -128,7 +139,7 @@ class Operation:
         bounds = FoldBounds(floor(before), self.closed(before))
         counter = self._counter(routed)
         result = self._plan(routed, bounds, carries_source=carries_source, counter=counter)
-        staged = stage(result, folder, "_fate", small=self._folded_rows <= SMALL)
+        staged = stage(result, folder, "_fate", FATES, small=self._folded_rows <= SMALL)
         folded = Folded(staged, {}, lambda: folded.settle(counter.again()))
         account(folded)
         folded.counts = folded.settle(counter.result())
@@ -153,8 +164,8 @@ class Operation:
         """
         if self._counts_at_end():
             return Counter(COUNTS)
-        if "events" in routed.frames:
-            return Counter({"read": f"count_if(_source = {text(self.node.source.name)})"})
+        if "records" in routed.frames:
+            return Counter({"read": "count(1)"}, None if routed.count is None else {"read": routed.count})
         return Counter({"read": "count(1)", "passed": "count_if(_alive)"})
 
     def _counts_at_end(self) -> bool:
@@ -179,7 +190,7 @@ class Operation:
         marked = mark(self.node, rows, bounds, carries_source=carries_source)
         if counter and self._counts_at_end():
             frames, marked = {"marked": counter.watch(run(routed.spark, marked, frames))}, "{marked}"
-        folded = run(routed.spark, fold(self.node, Rows(marked, rows.columns), bounds, self.pipeline), frames)
+        folded = run(routed.spark, fold(self.node, replace(rows, relation=marked), bounds, self.pipeline), frames)
         # Spark looks for its observations in the plan as written, where a view is only a name; a select resolves it.
         return folded.select("*")
 
@@ -256,7 +267,7 @@ class Operation:
         if not panes:
             return Fired()
         result = run(self.spark, " UNION ALL ".join(panes), frames)
-        staged = stage(result, folder, None, small=self._fired_rows <= SMALL)
+        staged = stage(result, folder, small=self._fired_rows <= SMALL)
         self._fired_rows = staged.rows("")
         return Fired(staged.of(""), count_panes(staged, ""))
 
@@ -287,7 +298,7 @@ class Operation:
                 relation = merge(self.node, "{crowd}", "_slice", self._merging())
                 rows = run(self.spark, relation, {"crowd": self.slices(members)})
                 newest = max(file.sequence for file in members)
-                merged = stage(rows, folder / f"{kind}{newest}", None, small=self._folded_rows <= SMALL)
+                merged = stage(rows, folder / f"{kind}{newest}", small=self._folded_rows <= SMALL)
                 crash.point("mid_compaction")
                 change.added += [
                     self.state.entry(

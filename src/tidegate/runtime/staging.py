@@ -6,6 +6,7 @@ too large to take goes the other way."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from tidegate import crash
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SMALL = 20_000
+SMALL = 100_000
 """Rows up to which a result is expected to be taken to the driver."""
 
 
@@ -41,8 +42,10 @@ class Staged:
         return pa.concat_tables([pq.read_table(path, columns=columns) for path in paths]) if paths else None
 
 
-def stage(result: DataFrame, folder: Path, split: str | None, *, small: bool) -> Staged:
-    """Compute `result` and leave it under `folder`, split by the column `split`."""
+def stage(
+    result: DataFrame, folder: Path, split: str | None = None, kinds: Sequence[str] = (), *, small: bool
+) -> Staged:
+    """Compute `result` and leave it under `folder`, split by the column `split`: a name, or a number among `kinds`."""
     if small:
         try:
             table = result.toArrow()
@@ -50,34 +53,36 @@ def stage(result: DataFrame, folder: Path, split: str | None, *, small: bool) ->
             if "maxResultSize" not in str(error):
                 raise
         else:
-            return _write(table, folder, split)
+            return _write(table, folder, split, kinds)
     crash.point("while_staging")
     writer = result.write.mode("errorifexists")
     if split is not None:
         writer = writer.partitionBy(split)
     writer.parquet(str(folder))
-    return _found(folder, split)
+    return _found(folder, split, kinds)
 
 
-def _write(table: pa.Table, folder: Path, split: str | None) -> Staged:
+def _write(table: pa.Table, folder: Path, split: str | None, kinds: Sequence[str]) -> Staged:
     files: dict[str, list[Path]] = {}
     folder.mkdir(parents=True, exist_ok=True)
     crash.point("while_staging")
-    kinds: list[Any] = [""] if split is None else pc.unique(table[split]).to_pylist()
-    for kind in kinds:
-        part = table if split is None else table.filter(pc.equal(table[split], kind)).drop_columns([split])
+    values: list[Any] = [""] if split is None else pc.unique(table[split]).to_pylist()
+    for value in values:
+        part = table if split is None else table.filter(pc.equal(table[split], value)).drop_columns([split])
         if part.num_rows == 0:
             continue
+        kind = kinds[value] if kinds else value
         path = folder / f"{kind or 'part'}.parquet"
         pq.write_table(part, path, compression="zstd")
         files[kind] = [path]
     return Staged(files)
 
 
-def _found(folder: Path, split: str | None) -> Staged:
+def _found(folder: Path, split: str | None, kinds: Sequence[str]) -> Staged:
     files: dict[str, list[Path]] = {}
     for path in sorted(folder.rglob("*.parquet")):
-        kind = "" if split is None else path.parent.name.removeprefix(f"{split}=")
+        value = "" if split is None else path.parent.name.removeprefix(f"{split}=")
+        kind = kinds[int(value)] if kinds else value
         if pq.read_metadata(path).num_rows:
             files.setdefault(kind, []).append(path)
     return Staged(files)

@@ -22,6 +22,8 @@ FAN_IN = 12
 """So many files of one tier become one of the next."""
 LARGEST = 128 << 20
 """Bytes beyond which a file is not compacted any further."""
+LARGEST_CONCATENATED = 1 << 20
+"""The same for files that are only joined, which saves nothing but their number."""
 GRACE_RECORDS = 10
 """For so many records a removed file stays on disk, for readers that are still looking at it."""
 ORPHAN_SECONDS = 600
@@ -61,11 +63,11 @@ class State:
         """Files all of whose windows have closed: nothing that can still come will read them."""
         return [file.path for file in self.of(owner, *kinds) if file.high <= closed]
 
-    def crowded(self, owner: str, kinds: tuple[str, ...]) -> list[StateFile]:
-        """The files of the lowest tier that has become crowded; empty when none has."""
+    def crowded(self, owner: str, kinds: tuple[str, ...], largest: int = LARGEST) -> list[StateFile]:
+        """The files of the lowest tier that has become crowded; empty when none has. Large ones are left alone."""
         tiers: dict[int, list[StateFile]] = {}
         for file in self.of(owner, *kinds):
-            if file.bytes < LARGEST:
+            if file.bytes < largest:
                 tiers.setdefault(file.tier, []).append(file)
         for tier in sorted(tiers):
             if len(tiers[tier]) >= FAN_IN:

@@ -8,7 +8,7 @@ A source turns its system's rows into five columns, the same in streaming and in
   then numbers the rows of the batch;
 - ``_arrival`` (bigint, µs): the broker's or file's timestamp;
 - ``_raw`` (binary): the record byte for byte, or NULL when the system hands out typed columns (Parquet),
-  which then follow in a struct ``_record``.
+  which then follow under their own names.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ class Source(Protocol):
 
     def listing(self) -> list[str]:
         """What a bounded run would read now: the identity of its input."""
+        ...
+
+    def count(self, files: list[str]) -> int | None:
+        """How many records the files hold by their own account; None when only reading tells."""
         ...
 
     def stream(self, spark: SparkSession, contract: Contract, max_batch: int | None, name: str) -> DataFrame:

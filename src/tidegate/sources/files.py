@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from tidegate.contracts import Contract
 from tidegate.errors import PipelineError, SourceError
 
@@ -78,13 +81,23 @@ class Files:
         found = Path(self.path).resolve().rglob(self.pattern or _PATTERNS[self.format])
         return sorted(path.as_uri() for path in found if path.is_file() and not path.name.startswith(("_", ".")))
 
+    def count(self, files: list[str]) -> int | None:
+        """From the footers of Parquet files; a line of text is known only once it is read."""
+        if self.format != "parquet":
+            return None
+        try:
+            counts: list[int] = [pq.read_metadata(_local(uri)).num_rows for uri in files]
+            return sum(counts)
+        except (OSError, pa.ArrowException):
+            return None  # reading will tell what is wrong with it
+
     def stream(self, spark: SparkSession, contract: Contract, max_batch: int | None, name: str) -> DataFrame:
         reader = spark.readStream.name(name).option("maxFilesPerTrigger", max_batch or self.max_files)
         reader = reader.option("pathGlobFilter", self.pattern or _PATTERNS[self.format])
         reader = reader.option("recursiveFileLookup", "true")
         if self.format == "parquet":
-            return self._envelope(reader.schema(contract.ddl).parquet(self.path))
-        return self._envelope(reader.text(self.path))
+            return self._envelope(reader.schema(contract.ddl).parquet(self.path), contract)
+        return self._envelope(reader.text(self.path), contract)
 
     def batch(self, spark: SparkSession, contract: Contract, files: list[str] | None = None) -> DataFrame:
         reader = spark.read.option("recursiveFileLookup", "true")
@@ -92,12 +105,10 @@ class Files:
             reader = reader.option("pathGlobFilter", self.pattern or _PATTERNS[self.format])
         paths = [self.path] if files is None else [_as_path(uri) for uri in files]
         if self.format == "parquet":
-            return self._envelope(reader.schema(contract.ddl).parquet(*paths))
-        return self._envelope(reader.text(paths))
+            return self._envelope(reader.schema(contract.ddl).parquet(*paths), contract)
+        return self._envelope(reader.text(paths), contract)
 
-    def _envelope(self, rows: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
+    def _envelope(self, rows: DataFrame, contract: Contract) -> DataFrame:
         kind, _, name = (self.partition or "").partition(":")
         if kind == "path":
             # Evaluated for every row, so no regular expression.
@@ -106,23 +117,27 @@ class Files:
         else:
             partition = "'0'"  # a column partition is known only after decoding
         columns = [
-            F.expr(partition).alias("_partition"),
-            F.expr("_metadata.file_path").alias("_origin"),
+            f"{partition} AS _partition",
+            "_metadata.file_path AS _origin",
             # Lines of text are numbered by the engine; only Parquet knows the place of a row in its file.
-            F.expr("_metadata.row_index" if self.format == "parquet" else "CAST(NULL AS BIGINT)").alias("_position"),
-            F.expr("unix_micros(_metadata.file_modification_time)").alias("_arrival"),
+            f"{'_metadata.row_index' if self.format == 'parquet' else 'CAST(NULL AS BIGINT)'} AS _position",
+            "unix_micros(_metadata.file_modification_time) AS _arrival",
         ]
         if self.format == "parquet":
-            columns += [
-                F.expr("CAST(NULL AS BINARY)").alias("_raw"),
-                F.struct(*[F.col(f"`{field}`") for field in rows.columns]).alias("_record"),
-            ]
+            columns += ["CAST(NULL AS BINARY) AS _raw", *[f"`{name}`" for name in rows.columns]]
         else:
-            columns += [F.expr("CAST(value AS BINARY)").alias("_raw")]
-        return rows.select(*columns)
+            columns += ["CAST(value AS BINARY) AS _raw"]
+        if self.format == "csv" and self.header:
+            repeated = self.delimiter.join(contract.names).replace("\\", "\\\\").replace("'", "\\'")
+            rows = rows.where(f"replace(trim(value), '\"', '') != '{repeated}'")
+        return rows.selectExpr(*columns)
+
+
+def _local(uri: str) -> str:
+    """The path of a file that Spark's log names ``file:///a%20b``."""
+    return unquote(urlsplit(uri).path) if uri.startswith("file:") else uri
 
 
 def _as_path(uri: str) -> str:
-    """A file as Spark's log names it (``file:///a%20b``), in the form in which Spark reads it: no pattern."""
-    plain = unquote(urlsplit(uri).path) if uri.startswith("file:") else uri
-    return re.sub(r"([\\\[\]{}*?])", r"\\\1", plain)
+    """The same in the form in which Spark reads it: no pattern."""
+    return re.sub(r"([\\\[\]{}*?])", r"\\\1", _local(uri))

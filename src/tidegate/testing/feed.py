@@ -33,6 +33,9 @@ class Feed:
     def listing(self) -> list[str]:
         return []
 
+    def count(self, files: list[str]) -> int | None:
+        return None
+
     def stream(self, spark: SparkSession, contract: Contract, max_batch: int | None, name: str) -> DataFrame:
         raise SourceError("a Feed has no stream of its own", hint="use tidegate.testing.Harness")
 

@@ -15,26 +15,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.app import App
-from tidegate.operators.decode import decode, union
-from tidegate.operators.sql import quote
+from tidegate.operators.decode import RAW
 from tidegate.runtime.engine import Batch, Engine
+from tidegate.runtime.operate import Records
 from tidegate.runtime.records import Checkpoint, Offsets, Record
 from tidegate.runtime.reports import BatchReport
 from tidegate.testing.wire import Row, to_bytes, to_json
 from tidegate.time import SECOND
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-_ENVELOPE = pa.struct(
+_FED = pa.schema(
     [
-        ("partition", pa.string()),
-        ("origin", pa.string()),
-        ("position", pa.int64()),
-        ("arrival", pa.int64()),
-        ("raw", pa.binary()),
-        ("reason", pa.string()),
-        ("error", pa.string()),
+        ("_partition", pa.string()),
+        ("_origin", pa.string()),
+        ("_position", pa.int64()),
+        ("_arrival", pa.int64()),
+        ("_raw", pa.binary()),
+        ("_json", pa.string()),
     ]
 )
 
@@ -73,12 +72,11 @@ class Harness:
         self.clock = clock
         self.watcher = Quiet()
         self._fed = 0
-        self._empty = spark.createDataFrame([], self._schema_ddl())
         self.engine = self._start()
 
     def _start(self) -> Engine:
         checkpoint = Checkpoint.create_or_open(str(self.folder), self.app.name)
-        return Engine(self.spark, self.app, checkpoint, self.watcher, self._empty, self.clock)
+        return Engine(self.spark, self.app, checkpoint, self.watcher, self.clock)
 
     def feed(
         self, rows: Mapping[str, Sequence[Row | str | bytes]], *, backlog: frozenset[str] = frozenset()
@@ -90,7 +88,7 @@ class Harness:
         self._fed += 1
         start = None if self._fed == 1 else str(self._fed - 1)
         offsets = Offsets("harness", start, str(self._fed), self._fed)
-        return self._run(Batch(self.clock, self._frame(rows), offsets, backlog))
+        return self._run(Batch(self.clock, self._records(rows), offsets, backlog))
 
     def move_watermark(self, source: str, to: int) -> Outcome:
         """A tick that moves a manual watermark."""
@@ -126,53 +124,33 @@ class Harness:
         dead = [file.path for file in record.added if file.kind == "dead" and file.tier == 0]
         return Outcome(record, panes, list(_rows(folder, dead)))
 
-    def _frame(self, rows: Mapping[str, Sequence[Row | str | bytes]]) -> DataFrame:
-        lines = []
+    def _records(self, rows: Mapping[str, Sequence[Row | str | bytes]]) -> dict[str, Records]:
+        """The rows as connectors hand them over."""
+        found = {}
         position = 0
         for name, given in rows.items():
-            typed = self.app.sources[name].connector.encoding == "record"
+            node = self.app.sources[name]
+            typed = node.connector.encoding == "record"
+            lines = []
             for row in given:
                 about = row if isinstance(row, Mapping) else {}
-                envelope = {
-                    "partition": str(about.get("_partition", "0")),
-                    "origin": "feed",
-                    "position": self._fed * 1_000_000 + position,
-                    "arrival": about.get("_arrival", self.clock),
-                    "raw": None if typed else to_bytes(row, self.app.sources[name]),
-                }
-                lines.append({"_source": name, "_tg": envelope, "_json": to_json(about) if typed else None})
+                lines.append(
+                    {
+                        "_partition": str(about.get("_partition", "0")),
+                        "_origin": "feed",
+                        "_position": self._fed * 1_000_000 + position,
+                        "_arrival": about.get("_arrival", self.clock),
+                        "_raw": None if typed else to_bytes(row, node),
+                        "_json": to_json(about) if typed else None,
+                    }
+                )
                 position += 1
-        columns = [("_source", pa.string()), ("_tg", _ENVELOPE), ("_json", pa.string())]
-        table = pa.Table.from_pylist(lines, schema=pa.schema(columns))
-        frame = self.spark.createDataFrame(table)
-        if any(node.connector.encoding != "record" for node in self.app.sources.values()):
-            return self._decoded(frame)
-        structs = [
-            f"CASE WHEN _source = '{name}' THEN from_json(_json, '{node.contract.ddl}') END AS {quote(name)}"
-            for name, node in self.app.sources.items()
-        ]
-        return frame.selectExpr("_source", "_tg", *structs)
-
-    def _decoded(self, frame: DataFrame) -> DataFrame:
-        """The rows as connectors hand them over, through the engine's own decoding."""
-        parts = []
-        for name, node in self.app.sources.items():
-            columns = [f"_tg.{field} AS _{field}" for field in ("partition", "origin", "position", "arrival", "raw")]
-            record = f"from_json(_json, '{node.contract.ddl}') AS _record"
-            raw = frame.where(f"_source = '{name}'").selectExpr(*columns, record)
-            parts.append((node, decode(node, raw)))
-        return union(parts)
-
-    def _schema_ddl(self) -> str:
-        envelope = (
-            "STRUCT<partition: STRING, origin: STRING, position: BIGINT, arrival: BIGINT, raw: BINARY, "
-            "reason: STRING, error: STRING>"
-        )
-        structs = [
-            f"{quote(name)} STRUCT<{', '.join(f'{quote(f.name)}: {f.type}' for f in node.contract.fields)}>"
-            for name, node in self.app.sources.items()
-        ]
-        return ", ".join(["_source STRING", f"_tg {envelope}", *structs])
+            frame = self.spark.createDataFrame(pa.Table.from_pylist(lines, schema=_FED))
+            if typed:
+                frame = frame.selectExpr(*RAW, f"from_json(_json, '{node.contract.ddl}') AS _record")
+                frame = frame.selectExpr(*RAW, "_record.*")
+            found[name] = Records(frame)
+        return found
 
 
 def _rows(folder: Path, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
