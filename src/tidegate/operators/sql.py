@@ -66,4 +66,5 @@ def select(columns: Iterable[str], source: Relation, where: str | None = None) -
 
 def run(spark: SparkSession, relation: Relation, frames: Mapping[str, DataFrame]) -> DataFrame:
     """The relation as a DataFrame; nothing is computed yet."""
-    return spark.sql(select(["*"], relation), args=None, **frames)
+    text = relation if relation.startswith("SELECT ") else select(["*"], relation)
+    return spark.sql(text, args=None, **frames)

@@ -27,21 +27,21 @@ class Counter:
     def __init__(self, counts: Mapping[str, str], known: Mapping[str, int] | None = None) -> None:
         from pyspark.sql import Observation
 
-        self._counts, self._known = counts, known
+        self._counts, self.known = counts, known
         self._observation = Observation()
         self._rows: DataFrame | None = None
 
     def watch(self, rows: DataFrame) -> DataFrame:
         """The same rows, counted by the first job that reads them."""
         self._rows = rows
-        if self._known is not None:
+        if self.known is not None:
             return rows
         return rows.observe(self._observation, *self._columns())
 
     def result(self) -> dict[str, int]:
         """The counts, after that job."""
-        if self._known is not None:
-            return dict(self._known)
+        if self.known is not None:
+            return dict(self.known)
         answer = self._observation._jo.future()  # type: ignore[union-attr]  # PySpark's own `get` waits for ever
         deadline = time.monotonic() + PATIENCE
         while not answer.isCompleted():

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+ONE_TASK_BYTES = 1 << 20
+"""State up to this size is read by one task: a shuffle would cost more than it saves."""
+
+
 def floor(watermark: int | None) -> int:
     return BEGINNING if watermark is None else watermark
 
@@ -192,7 +196,7 @@ class Operation:
             frames, marked = {"marked": counter.watch(run(routed.spark, marked, frames))}, "{marked}"
         folded = run(routed.spark, fold(self.node, replace(rows, relation=marked), bounds, self.pipeline), frames)
         # Spark looks for its observations in the plan as written, where a view is only a name; a select resolves it.
-        return folded.select("*")
+        return folded.select("*") if counter and not counter.known else folded
 
     def held_ids(self, spark: SparkSession) -> DataFrame | None:
         """Ids that open windows themselves remember, where the event time does not tell for how long."""
@@ -357,7 +361,8 @@ class Operation:
         reader = (spark or self.spark).read.option("recursiveFileLookup", "true")
         if schema is not None:
             reader = reader.schema(schema)
-        return reader.parquet(*self.state.paths(files))
+        rows = reader.parquet(*self.state.paths(files))
+        return rows.coalesce(1) if sum(file.bytes for file in files) <= ONE_TASK_BYTES else rows
 
     def _state_schema(self) -> StructType:
         """Keys, slice, partials and count."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Format = Literal["jsonl", "csv", "parquet"]
 _ENCODINGS = {"jsonl": "json", "csv": "csv", "parquet": "record"}
+ONE_TASK_BYTES = 1 << 20
+"""Input up to this size is read by one task: a shuffle would cost more than it saves."""
 _PATTERNS = {"jsonl": "*.json*", "csv": "*.csv*", "parquet": "*.parquet"}
 
 
@@ -104,9 +106,9 @@ class Files:
         if files is None:
             reader = reader.option("pathGlobFilter", self.pattern or _PATTERNS[self.format])
         paths = [self.path] if files is None else [_as_path(uri) for uri in files]
-        if self.format == "parquet":
-            return self._envelope(reader.schema(contract.ddl).parquet(*paths), contract)
-        return self._envelope(reader.text(paths), contract)
+        rows = reader.schema(contract.ddl).parquet(*paths) if self.format == "parquet" else reader.text(paths)
+        rows = self._envelope(rows, contract)
+        return rows.coalesce(1) if files is not None and _size(files) <= ONE_TASK_BYTES else rows
 
     def _envelope(self, rows: DataFrame, contract: Contract) -> DataFrame:
         kind, _, name = (self.partition or "").partition(":")
@@ -131,6 +133,14 @@ class Files:
             repeated = self.delimiter.join(contract.names).replace("\\", "\\\\").replace("'", "\\'")
             rows = rows.where(f"replace(trim(value), '\"', '') != '{repeated}'")
         return rows.selectExpr(*columns)
+
+
+def _size(files: list[str]) -> int:
+    """Bytes in all; a file that has gone counts as large, and reading tells."""
+    try:
+        return sum(Path(_local(uri)).stat().st_size for uri in files)
+    except OSError:
+        return ONE_TASK_BYTES + 1
 
 
 def _local(uri: str) -> str:

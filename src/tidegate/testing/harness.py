@@ -149,7 +149,7 @@ class Harness:
             if typed:
                 frame = frame.selectExpr(*RAW, f"from_json(_json, '{node.contract.ddl}') AS _record")
                 frame = frame.selectExpr(*RAW, "_record.*")
-            found[name] = Records(frame)
+            found[name] = Records(frame.coalesce(1))
         return found
 
 
