@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv java demo test test-chaos test-chaos-all conformance lint check bench lock clean
+.PHONY: help venv java demo test test-deep test-chaos test-chaos-all conformance lint check bench lock clean
 
 BIN := .venv/bin
 STAMP := .venv/.complete
@@ -32,6 +32,9 @@ demo: venv java  ## a million events through Tidegate and through plain Spark, a
 
 test: venv java  ## all tests but the slow ones and those that kill processes
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "not slow and not chaos"
+
+test-deep: venv java  ## the slow tests: properties, long runs, and that everything in the documents runs
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "slow and not chaos"
 
 test-chaos: venv java  ## kill real drivers before their first record and compare the results: a part of the matrix
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "chaos and not slow"

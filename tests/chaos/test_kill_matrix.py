@@ -126,7 +126,6 @@ def test_drivers_killed_before_the_first_record_leave_nothing_behind(make: Make,
     assert pipeline.differences_from(undisturbed) == []
 
 
-@pytest.mark.slow
 def test_drivers_killed_from_record_to_record_give_the_same_result(make: Make, undisturbed: Pipeline) -> None:
     pipeline = make(late=True)
     kill_at_each(pipeline, FROM_RECORD_TO_RECORD, *TWO_FILES)

@@ -109,6 +109,7 @@ def _plain(line: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"─+", "─", line)).strip()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_everything_in_the_document_runs(path: Path, tmp_path: Path) -> None:

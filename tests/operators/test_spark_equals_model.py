@@ -39,7 +39,7 @@ from tidegate.windows import Global, Hopping, Session, Tumbling, Window
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 EXAMPLES = int(os.environ.get("TIDEGATE_EXAMPLES", "25"))
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from tidegate.runtime.reports import Mode
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 DELAY = 30
 EPOCH = datetime(2024, 3, 1, 12, tzinfo=UTC)

@@ -131,6 +131,7 @@ def lower(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.runtime.records.SNAPSHOT_EVERY", 5)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.usefixtures("lower")
 def test_sixty_tiny_batches_leave_few_live_files_few_records_and_no_garbage(
@@ -199,7 +200,7 @@ def test_compacting_again_and_again_changes_no_result(spark: SparkSession, tmp_p
     harness = Harness(spark, an_app(table, tg.Tumbling("10m")), tmp_path / "checkpoint", clock=seconds(10_000))
     for number in range(12):
         harness.feed({"events": [event(number, 2 * number)]})
-    assert {file.tier for file in harness.engine.state.of("sums", "slice")} >= {1, 2}
+    assert max(file.tier for file in harness.engine.state.of("sums", "slice")) >= 2
     harness.drain()
     harness.close()
     shown = {row["k"]: (row["n"], row["ids"]) for row in table.rows()}

@@ -263,10 +263,12 @@ class Attempt:
 
     def _source_line(self, name: str) -> None:
         folded = self._source_folds.get(name) or self._folded.get(self._carriers.get(name, ""))
+        corrupt = len(self._corrupt_of(name))
         if folded is None:
+            if corrupt:
+                self.ledger.sources[name] = SourceLine(read=corrupt, dead={"CORRUPT_FILE": corrupt})
             return
         dead = {reason: n for reason, n in folded.dead.items() if reason not in ("LATE", "DUPLICATE")}
-        corrupt = len(self._corrupt_of(name))
         if corrupt:
             dead["CORRUPT_FILE"] = corrupt
         self.ledger.sources[name] = SourceLine(

@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from tidegate.contracts import Contract
 from tidegate.errors import PipelineError, SourceError
 
@@ -87,6 +84,9 @@ class Files:
         """From the footers of Parquet files; a line of text is known only once it is read."""
         if self.format != "parquet":
             return None
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         try:
             counts: list[int] = [pq.read_metadata(_local(uri)).num_rows for uri in files]
             return sum(counts)
