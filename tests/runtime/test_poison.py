@@ -101,6 +101,12 @@ def test_a_sentence_has_no_stack_in_it() -> None:
     assert sentence(RuntimeError(text)) == "[DIVIDE_BY_ZERO] Division by zero."
 
 
+def test_a_suggestion_of_sparks_names_only_columns_of_the_user() -> None:
+    said = "[UNRESOLVED_COLUMN] `amout` cannot be resolved. Did you mean one of the following? [{}]. SQLSTATE: 42703"
+    assert "[`amount`, `at`]." in sentence(RuntimeError(said.format("`_alive`, `amount`, `e`.`_lead`, `at`")))
+    assert "Did you mean" not in sentence(RuntimeError(said.format("`_alive`, `_lead`")))
+
+
 # -- on Spark -------------------------------------------------------------------------------------------------------
 
 CONTRACT = "id STRING, k STRING, x BIGINT, y BIGINT, at TIMESTAMP"

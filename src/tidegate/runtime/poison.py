@@ -63,7 +63,15 @@ def sentence(error: BaseException) -> str:
     """The first line of what Spark said, without the stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = next((line for line in lines if _CONDITION.search(line)), lines[0] if lines else type(error).__name__)
+    said = re.sub(r" ?Did you mean one of the following\? \[(.*?)\]\.?", _suggestions, said)
     return re.sub(r"^.*?(?=\[[A-Z])", "", said)[:300]
+
+
+def _suggestions(match: re.Match[str]) -> str:
+    """What Spark takes for the meant column, without the columns that are our own."""
+    names = [name.strip() for name in match[1].split(",")]
+    theirs = [name for name in names if not name.rpartition(".")[2].strip("`").startswith("_")]
+    return f" Did you mean one of the following? [{', '.join(theirs)}]." if theirs else ""
 
 
 def is_data_error(error: BaseException) -> bool:
