@@ -147,13 +147,17 @@ def _run_stream(engine: Engine, options: RunOptions, spark_folder: Path, stop: t
             if not bounded and time.monotonic() - last_call > max(options.interval, _tick_interval(engine.app)):
                 engine.batch(Batch(clock=max(_now(), engine.last.clock)))
                 last_call = time.monotonic()
-    except Exception:
+    except Exception as error:
         if not failures and not stop.is_set():
-            raise
+            failures.append(error)
     finally:
         if query.isActive:
             query.stop()
     if failures:
+        # A driver that has been replaced finds Spark's log or its own files changed under it: the claim tells why.
+        position = engine.checkpoint.position()
+        if position is not None and position.last.claim != engine.last.claim:
+            raise Fenced("another driver is running on the same checkpoint; this one stops") from failures[0]
         raise failures[0]
 
 
