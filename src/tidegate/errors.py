@@ -48,5 +48,9 @@ class SinkError(TidegateError):
     """A sink cannot be written, or is not in a state that delivery may continue from."""
 
 
+class Unavailable(TidegateError):
+    """A server cannot be reached now, or answers that it cannot serve now: waiting may help (`tidegate.patience`)."""
+
+
 class MachineError(TidegateError):
     """The machine lacks something: Java, a package, a permission."""

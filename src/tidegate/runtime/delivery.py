@@ -2,17 +2,20 @@
 
 A record's panes are delivered from the files it names. Record n+1 is not published before every sink has confirmed n,
 so after a crash only the last outbox can be undelivered, and it is delivered again: sinks apply a record at most
-once."""
+once. A sink whose server is away is waited for."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from tidegate import crash
 from tidegate.app import App
 from tidegate.errors import SinkError
+from tidegate.patience import patiently
 from tidegate.runtime.records import Outbox
 from tidegate.sinks.base import Delivery, SinkTarget, SinkWriter
 
@@ -23,7 +26,8 @@ class Deliverer:
     def __init__(
         self, app: App, folder: Path, checkpoint_id: str, claim: int, outbox: Outbox, say: Callable[[str], None]
     ) -> None:
-        self._folder = folder
+        self._folder, self._say = folder, say
+        self._closing = threading.Event()
         self._operators = {name: sink.operator.name for name, sink in app.sinks.items()}
         self._writers: dict[str, SinkWriter] = {}
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidegate-deliver")
@@ -61,6 +65,7 @@ class Deliverer:
             pending.result()
 
     def close(self) -> None:
+        self._closing.set()
         self._pool.shutdown(wait=True)
         for writer in self._writers.values():
             writer.close()
@@ -70,7 +75,8 @@ class Deliverer:
             if number:
                 crash.point("between_sinks")
             files = tuple(self._folder / path for path in outbox.files.get(self._operators[name], ()))
-            writer.deliver(Delivery(outbox.sequence, files))
+            delivery = Delivery(outbox.sequence, files)
+            patiently(partial(writer.deliver, delivery), self._say, self._closing)
         crash.point("after_sinks")
 
 

@@ -60,7 +60,11 @@ class SinkWriter(Protocol):
         ...
 
     def deliver(self, delivery: Delivery) -> int:
-        """Apply a record and its marker in one transaction; how many rows it changed (0 when already applied)."""
+        """Apply a record and its marker in one transaction; how many rows it changed (0 when already applied).
+
+        Raises `Unavailable` when the server is away: the engine waits, and calls it again with the same delivery.
+        Then it connects anew, and judges by the marker whether the transaction that broke off was committed.
+        """
         ...
 
     def close(self) -> None:
