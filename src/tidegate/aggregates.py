@@ -182,6 +182,30 @@ def quantile(expression: str, q: float, size: int = 200) -> Aggregate:
     )
 
 
+def median(expression: str, exact_up_to: int = 1000) -> Aggregate:
+    """The middle value, or the mean of the two middle ones: exact up to so many events, beyond that as `quantile`."""
+    if exact_up_to < 1:
+        raise PipelineError(f"median({expression!r}, exact_up_to={exact_up_to}): it must be at least 1")
+    x = f"CAST(({expression}) AS DOUBLE)"
+    middle = "(element_at({s}, CAST(({n} + 1) div 2 AS INT)) + element_at({s}, CAST({n} div 2 + 1 AS INT))) / 2D"
+    exact = middle.replace("{s}", "array_sort({v})")
+    about = "kll_sketch_get_quantile_double({k}, 0.5D)"
+    return Aggregate(
+        f"median({expression}, {exact_up_to})",
+        (
+            ("v", f"CASE WHEN count({x}) <= {exact_up_to} THEN collect_list({x}) END"),
+            ("k", f"kll_sketch_agg_double({x}, 200)"),
+            ("n", f"count({x})"),
+        ),
+        (
+            ("v", f"CASE WHEN sum({{n}}) <= {exact_up_to} THEN flatten(collect_list({{v}})) END"),
+            ("k", "kll_merge_agg_double({k})"),
+            ("n", "sum({n})"),
+        ),
+        f"CASE WHEN {{n}} > {exact_up_to} THEN {about} WHEN {{n}} > 0 THEN {exact} END",
+    )
+
+
 def top_k(expression: str, k: int, max_items: int = 10_000) -> Aggregate:
     """About the `k` most frequent values with their counts, as an array of (item, count)."""
     if k < 1:

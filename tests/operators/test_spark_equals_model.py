@@ -34,7 +34,7 @@ from tidegate.triggers import (
     Trigger,
 )
 from tidegate.watermarks import Manual, Watermark
-from tidegate.windows import Global, Hopping, Session, Tumbling, Window
+from tidegate.windows import Global, Hopping, Rolling, Session, Tumbling, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +53,8 @@ windows: st.SearchStrategy[Window] = st.sampled_from(
         Session("10s"),
         Session("5s", "10s"),
         Session("4s", "9s"),
+        Rolling("7s"),
+        Rolling("15s"),
     ]
 )
 simple: st.SearchStrategy[Trigger] = st.one_of(

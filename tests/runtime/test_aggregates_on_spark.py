@@ -65,6 +65,8 @@ def aggregates() -> dict[str, tg.Aggregate]:
         "some_s": tg.collect("s", 5),
         "kinds": tg.approx_distinct("s"),
         "middle": tg.quantile("x", 0.5),
+        "median": tg.median("x"),
+        "median_of_many": tg.median("x", exact_up_to=20),
         "top": tg.top_k("s", 3),
         "product": tg.custom(
             partial={"p": "sum(ln(abs(x)))"}, merge={"p": "sum({p})"}, finish="exp({p} / 400)", label="geometric"
@@ -114,6 +116,7 @@ def test_exact_aggregates_are_exact(results: Results, key: str) -> None:
     assert Decimal(row["total_wide"]) == len(events)
     assert row["least"] == min(present(events, "i"))
     assert row["most"] == max(present(events, "s"))
+    assert row["median"] == statistics.median(present(events, "x"))
 
 
 @pytest.mark.parametrize("key", ["a", "b"])
@@ -141,8 +144,9 @@ def test_sketches_are_near(results: Results, key: str) -> None:
     row, events = results[key]
     assert row["kinds"] == len(set(present(events, "s")))
     values = sorted(present(events, "x"))
-    rank = sum(value <= row["middle"] for value in values) / len(values)
-    assert abs(rank - 0.5) < 0.03
+    assert len(values) > 20
+    for middle in (row["middle"], row["median_of_many"]):
+        assert abs(sum(value <= middle for value in values) / len(values) - 0.5) < 0.03
     counts = Counter(present(events, "s"))
     top = json.loads(row["top"])
     assert [entry["count"] for entry in top] == [count for _, count in counts.most_common(3)]

@@ -14,7 +14,7 @@ from tidegate.testing.steps import Batch, Scene
 from tidegate.time import SECOND
 from tidegate.triggers import Accumulation, AfterWatermark, Count, Default, Each, Trigger
 from tidegate.watermarks import Manual
-from tidegate.windows import Calendar, Global, Hopping, Session, Tumbling, Window
+from tidegate.windows import Calendar, Global, Hopping, Rolling, Session, Tumbling, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +28,8 @@ KINDS: list[tuple[Window, Trigger, Accumulation]] = [
     (Calendar("hour"), EARLY, "accumulating"),
     (Tumbling("10s"), Each(Count(2), Default()), "discarding"),
     (Hopping("10s", "5s"), EARLY, "retracting"),
+    (Rolling("10s"), Default(), "retracting"),
+    (Rolling("10s"), EARLY, "discarding"),
     (Session("10s"), Default(), "accumulating"),
     (Session("10s"), EARLY, "retracting"),
     (Session("10s", "20s"), EARLY, "retracting"),

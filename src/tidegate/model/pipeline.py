@@ -119,7 +119,7 @@ class Model:
 
     def _admit(self, events: list[Event], w_in: int) -> tuple[list[Event], list[Event], list[Event]]:
         """Split events into accepted, late and duplicates; the first of a batch in the order given counts."""
-        remembered = {_name(e.event) for window in self._store.windows() for e in window.elements}
+        remembered = {_name(event) for event in self._store.remembered()}
         taken = set(remembered)
         firsts: list[int] = []
         repeats: list[int] = []

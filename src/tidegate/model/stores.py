@@ -49,6 +49,9 @@ class Store(Protocol):
     def drop_closed(self, w_out: int) -> None:
         """Forget what the watermark has closed."""
 
+    def remembered(self) -> Iterator[Event]:
+        """The accepted events of which a repeat would be a duplicate: those whose windows are open."""
+
 
 def store_for(window: Window, allowed_lateness: int, accumulation: Accumulation) -> Store:
     """The store that cuts time as `window` says."""
@@ -84,6 +87,9 @@ class FixedStore:
 
     def drop_closed(self, w_out: int) -> None:
         self.open = {n: w for n, w in self.open.items() if not is_closed(w.end, self.lateness, w_out)}
+
+    def remembered(self) -> Iterator[Event]:
+        return (element.event for window in self.windows() for element in window.elements)
 
     def _windows_of(self, event: Event) -> list[Bounds]:
         if isinstance(self.window, Hopping):
@@ -135,6 +141,9 @@ class SessionStore:
     def drop_closed(self, w_out: int) -> None:
         for key, sessions in list(self.open.items()):
             self.open[key] = [s for s in sessions if not is_closed(s.end, self.lateness, w_out)]
+
+    def remembered(self) -> Iterator[Event]:
+        return (element.event for session in self.windows() for element in session.elements)
 
     def _recut(self, key: str, arrived: list[Element]) -> list[OpenWindow]:
         before = self.open[key]
@@ -212,3 +221,7 @@ class RollingStore:
         self.open = {n: w for n, w in self.open.items() if not is_closed(w.end, self.lateness, w_out)}
         for key, events in list(self.history.items()):
             self.history[key] = [e for e in events if not is_closed(e.time + self.window.size, self.lateness, w_out)]
+
+    def remembered(self) -> Iterator[Event]:
+        # The window that accepted an event is its own; others only reach back to it.
+        return (e.event for window in self.windows() for e in window.elements if e.event.time == window.end)

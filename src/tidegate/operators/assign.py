@@ -9,6 +9,7 @@ a window combines slices when it fires.
 - session: slice = gap, counted from 0; events of one slice always share a session. Its bounds are made by its events,
   so `last_end` is only the earliest time at which the event's session can end: past that, an event must be judged
   with its session.
+- rolling: each instant is a slice, and ends one window; it reaches into the windows that end up to `size` later.
 - global: one slice, which never ends.
 """
 
@@ -16,9 +17,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.errors import PipelineError
 from tidegate.operators.sql import END_OF_TIME, text
-from tidegate.windows import Calendar, Global, Hopping, Session, Window
+from tidegate.windows import Calendar, Global, Hopping, Rolling, Session, Window
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Assignment:
                 return f"CASE WHEN {time} IS NOT NULL THEN 0L END"
             case Session() as w:
                 return f"({time} - pmod({time}, {w.gap}L))"
-            case other:
-                raise PipelineError(f"window {other} has no slices of this kind")
+            case Rolling():
+                return time
 
     def last_end(self, time: str) -> str:
         """The end of the last window that contains `time`: when that is closed, the event is late."""
@@ -51,6 +51,8 @@ class Assignment:
             case Session() as w:
                 # A cap may end a session where the next one begins, which is never within its last slice.
                 return f"({time if w.max_length is None else self.slice(time)} + {w.gap}L)"
+            case Rolling():
+                return time
             case _:
                 return f"CASE WHEN {time} IS NOT NULL THEN {END_OF_TIME}L END"
 
@@ -61,6 +63,14 @@ class Assignment:
                 return f"({slice_} + {w.size}L)"
             case _:
                 return self.last_end(slice_)
+
+    def needed_until(self, slice_: str) -> str:
+        """When no window can need a slice any more: those that end up to here are closed then."""
+        match self.window:
+            case Rolling() as w:
+                return f"({slice_} + {w.size}L)"
+            case _:
+                return self.last_end_of_slice(slice_)
 
     @property
     def overlapping(self) -> bool:
@@ -74,6 +84,8 @@ class Assignment:
                 return f"({time} - pmod({time} - {w.offset}L, {w.slide}L))"
             case Session():
                 return time
+            case Rolling() as w:
+                return f"({time} - {w.size}L)"
             case _:
                 return self.slice(time)
 
@@ -89,7 +101,7 @@ class Assignment:
     def end(self, start: str) -> str:
         """The end of the window that starts at `start`."""
         match self.window:
-            case Hopping() as w:
+            case Hopping() | Rolling() as w:
                 return f"({start} + {w.size}L)"
             case Calendar() as w:
                 return _calendar_end(w, start)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from tidegate.operators.assign import Assignment
 from tidegate.operators.fold import key_columns
+from tidegate.operators.rolling import instants_between, rolling_windows
 from tidegate.operators.sql import END_OF_TIME, Relation, Thresholds, quote, select, user
 from tidegate.triggers import FinalOnly
+from tidegate.windows import Rolling
 
 if TYPE_CHECKING:
     from tidegate.stream import WindowNode
@@ -140,6 +142,8 @@ def _keep_type(sql: str, type_: str) -> str:
 
 def windows_of(node: WindowNode, slices: Relation, due: tuple[int, int]) -> Relation:
     """Each slice once per window that contains it and ends in the range `due`."""
+    if isinstance(node.window, Rolling):
+        return rolling_windows(node, slices, instants_between(node, slices, due))
     assignment = Assignment(node.window)
     limit = Thresholds(due, "_slice")
     starts = assignment.starts("_slice", limit[0], limit[1])

@@ -141,7 +141,7 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
     ]
     counts = ["count(1) AS _n", "max(_trusted) AS _newest"]
     counts += ["count_if(_partially) AS _partially"] if assignment.overlapping else []
-    counts += ["max(_last_end) AS _high"] if by_event else [f"{assignment.last_end_of_slice('_slice')} AS _high"]
+    counts += ["max(_last_end) AS _high"] if by_event else [f"{assignment.needed_until('_slice')} AS _high"]
     if isinstance(node.window, Session):
         counts += ["min(_at) AS _first", "max(_at) AS _last"]
     if _keeps_ids(node):

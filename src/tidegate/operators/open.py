@@ -4,7 +4,7 @@ The default trigger on fixed windows needs nothing of this: a window speaks when
 enough (`fire`). Every other trigger asks what a window remembers, and a session does not even know its own bounds
 before its events have come. So these operators keep a table of what is open. A batch
 
-1. *gathers* the open rows and its own slices into windows (`gather_fixed` here, `session`, `session_cap`),
+1. *gathers* the open rows and its own slices into windows (`gather_fixed`, `gather_rolling`, `session`, `session_cap`),
 2. *asks* the trigger, per window,
 3. *tells* what follows: panes, what they take back, the rows that stay open, and (sessions) the events that turned
    out late –
@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING
 from tidegate.operators.assign import Assignment
 from tidegate.operators.fire import Merging, merged_partials, windows_of
 from tidegate.operators.fold import LETTER_FIELDS, key_columns
+from tidegate.operators.rolling import rolling_windows
 from tidegate.operators.sql import END_OF_TIME, Relation, Thresholds, quote, select, user
 from tidegate.operators.trigger import Question, Turn, question
 from tidegate.triggers import AfterWatermark, Default, FinalOnly
-from tidegate.windows import Session
+from tidegate.windows import Rolling, Session
 
 if TYPE_CHECKING:
     from tidegate.stream import WindowNode
@@ -39,6 +40,8 @@ def needs_open_state(node: WindowNode) -> bool:
     """Whether an operator keeps a table of open windows; the others find all they need in slices and panes."""
     if isinstance(node.window, Session):
         return True
+    if isinstance(node.window, Rolling) and isinstance(node.trigger, Default) and node.allowed_lateness > 0:
+        return True  # a late event is a new window, and news for those that reach back to it
     return not isinstance(node.trigger, Default | FinalOnly) or node.on_time != "always"
 
 
@@ -146,6 +149,30 @@ def gather_fixed(shape: Shape, fresh: Relation | None, kept: Relation | None, tu
         rows.append(select(shape.fresh({"_start": "_start", "_news": "_n"}), windows))
     if kept is not None:
         rows.append(select(shape.columns, kept))
+    return _joined(shape, rows)
+
+
+def gather_rolling(shape: Shape, fresh: Relation | None, history: Relation | None, kept: Relation | None) -> Relation:
+    """Each new slice is a window over what came before it, and joins the open windows that reach back to it."""
+    rows, node = [], shape.node
+    given = {"_start": "_start", "_news": "_n"}
+    if fresh is not None:
+        new = select([*shape.keys, "_slice AS _at"], fresh)
+        every = new if kept is None else f"{new} UNION ALL {select([*shape.keys, '_end AS _at'], kept)}"
+        rows.append(select(shape.fresh(given), rolling_windows(node, fresh, every)))
+        if history is not None:
+            if kept is not None:
+                same = " AND ".join(f"l.{key} <=> r.{key}" for key in shape.keys)
+                there = select([*shape.keys, "_end"], kept)
+                new = f"SELECT l.* FROM ({new}) l LEFT ANTI JOIN ({there}) r ON {same} AND l._at = r._end"
+            rows.append(select(shape.fresh(given), rolling_windows(node, history, new)))
+    if kept is not None:
+        rows.append(select(shape.columns, kept))
+    return _joined(shape, rows)
+
+
+def _joined(shape: Shape, rows: list[Relation]) -> Relation:
+    """Rows of the same key and window as one."""
     merged = [*shape.keys, "_start", *shape.merged_partials(), "sum(_news) AS _news", "max(_index) AS _index"]
     if shape.keeps_said:
         merged.append("flatten(collect_list(_said)) AS _said")

@@ -27,7 +27,7 @@ from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import stage
 from tidegate.runtime.state import LARGEST_CONCATENATED, Change
 from tidegate.stream import SourceNode, WindowNode
-from tidegate.windows import Calendar, Hopping, Session
+from tidegate.windows import Calendar, Hopping, Rolling, Session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -415,6 +415,8 @@ def _horizon(operation: Operation, after: int | None) -> int:
     window: Any = operation.node.window
     if isinstance(window, Hopping):
         return operation.closed(after) - window.size
+    if isinstance(window, Rolling):
+        return operation.closed(after)
     if isinstance(window, Calendar):
         return operation.closed(after) - _LONGEST[window.unit] * 3_600_000_000
     return BEGINNING

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.operators.fold import STATE_FATES
-from tidegate.operators.open import Shape, ask, gather_fixed, needs_open_state, tell
+from tidegate.operators.open import Shape, ask, gather_fixed, gather_rolling, needs_open_state, tell
 from tidegate.operators.session import gather_sessions, take_back
 from tidegate.operators.session_cap import gather_cut_sessions, take_back_once
 from tidegate.operators.sql import Relation, quote, run, select, user
@@ -28,7 +28,7 @@ from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import SMALL, Staged, stage
 from tidegate.runtime.state import Change, State
 from tidegate.stream import WindowNode
-from tidegate.windows import Session
+from tidegate.windows import Rolling, Session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,8 +52,8 @@ class OpenOperation(Operation):
         self.shape = Shape(node, self._merging(), self._value_types())
 
     def keep(self, folded: Folded, sequence: int) -> list[StateFile]:
-        """Slices are input here, not state."""
-        return []
+        """Slices are input here, not state – unless windows that are yet to come reach back to them."""
+        return super().keep(folded, sequence) if self._has_history else []
 
     def fire(self, folded: Folded | None, fresh: list[StateFile], moment: Moment, folder: Path) -> Fired:
         """Ask every open window; stage its panes, what stays open, and the events that turned out late."""
@@ -63,7 +63,8 @@ class OpenOperation(Operation):
         turn = self._turn(moment)
         if not slices and not candidates and self._nothing_changes(kept, turn):
             return Fired()
-        result = self._result(slices, candidates, kept, turn)
+        history = self.state.of(self.node.name, *STATE_FATES) if slices else []
+        result = self._result(slices, candidates, kept, history, turn)
         if result is None:
             return Fired()
         staged = self._stage(result, folder)
@@ -77,8 +78,12 @@ class OpenOperation(Operation):
         return []
 
     def upkeep(self, after: int | None, folder: Path, sequence: int) -> Change:
-        """The table is written anew as a whole: there is nothing to expire or to compact."""
-        return Change()
+        """The table is written anew as a whole: only a history has something to expire and to compact."""
+        return super().upkeep(after, folder, sequence) if self._has_history else Change()
+
+    def open_windows(self, watermark: int | None) -> int:
+        """The rows of the table; of sessions with a cap, their parts."""
+        return sum(file.rows for file in self.state.of(self.node.name, "open"))
 
     def held_ids(self, spark: SparkSession) -> DataFrame | None:
         """The ids of the events in open sessions."""
@@ -89,6 +94,10 @@ class OpenOperation(Operation):
         return run(spark, select(["id AS _id", "time AS _time"], select(["inline(_ids)"], "{kept}")), {"kept": rows})
 
     # -- parts ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _has_history(self) -> bool:
+        return isinstance(self.node.window, Rolling)
 
     def _turn(self, moment: Moment) -> Turn:
         return Turn(
@@ -109,7 +118,12 @@ class OpenOperation(Operation):
         return turn.before == turn.after or min(file.low for file in kept) > turn.after
 
     def _result(
-        self, slices: list[Path], candidates: list[Path], kept: list[StateFile], turn: Turn
+        self,
+        slices: list[Path],
+        candidates: list[Path],
+        kept: list[StateFile],
+        history: list[StateFile],
+        turn: Turn,
     ) -> DataFrame | None:
         frames: dict[str, DataFrame] = {}
         if slices:
@@ -120,15 +134,18 @@ class OpenOperation(Operation):
             frames["kept"] = self._kept(kept)
         if not frames:
             return None
-        fresh, maybe, open_ = ("{" + name + "}" if name in frames else None for name in ("fresh", "candidates", "kept"))
-        return run(self.spark, self._relation(fresh, maybe, open_, turn), frames)
+        if history:
+            frames["history"] = self.slices(history)
+        given = {name: f"{{{name}}}" for name in frames}
+        return run(self.spark, self._relation(given, turn), frames)
 
-    def _relation(
-        self, fresh: Relation | None, candidates: Relation | None, kept: Relation | None, turn: Turn
-    ) -> Relation:
+    def _relation(self, given: dict[str, Relation], turn: Turn) -> Relation:
+        fresh, candidates, kept = given.get("fresh"), given.get("candidates"), given.get("kept")
         shape = self.shape
         letter = f"STRUCT<partition: STRING, dead: {shape.merging.types['_dead']}, twin: BOOLEAN>"
-        if shape.session is None:
+        if self._has_history:
+            asked = ask(shape, gather_rolling(shape, fresh, given.get("history"), kept), turn)
+        elif shape.session is None:
             asked = ask(shape, gather_fixed(shape, fresh, kept, turn), turn)
         elif shape.is_cut:
             asked = ask(shape, gather_cut_sessions(shape, fresh, candidates, kept, turn), turn)

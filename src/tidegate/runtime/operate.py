@@ -28,7 +28,7 @@ from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import SMALL, Staged, stage
 from tidegate.runtime.state import Change, State
 from tidegate.stream import WindowNode
-from tidegate.windows import Hopping, Window
+from tidegate.windows import Hopping, Rolling, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -205,6 +205,9 @@ class Operation:
     def open_windows(self, watermark: int | None) -> int:
         """How many windows have events and are not closed, over all keys together, as far as whole slices tell."""
         closed = self.closed(watermark)
+        if isinstance(self.node.window, Rolling):  # each instant is a slice: too many to look at
+            files = self.state.of(self.node.name, *STATE_FATES)
+            return sum(file.rows for file in files if file.high - self.node.window.size > closed)
         live = {file.path: file for file in self.state.of(self.node.name, *STATE_FATES)}
         self._starts = {path: starts for path, starts in self._starts.items() if path in live}
         for path in live:
@@ -253,7 +256,7 @@ class Operation:
         node, bounds = self.node, self.bounds(moment.before, moment.after)
         live = [*self.state.of(node.name, *STATE_FATES), *fresh]
         lower, upper = bounds.due(node)
-        due = [file for file in live if file.low < upper and file.high > lower] if upper > lower else []
+        due = [file for file in live if file.low <= upper and file.high > lower] if upper > lower else []
         stragglers = [file for file in fresh if file.kind == "straggler"] if bounds.speaks_late(node) else []
         panes, frames, merging = [], {}, self._merging()
         if due:

@@ -26,7 +26,7 @@ from tidegate.triggers import (
     Trigger,
 )
 from tidegate.watermarks import Manual, Watermark, WatermarkStrategy
-from tidegate.windows import Global, Hopping, Session, Tumbling, Window
+from tidegate.windows import Global, Hopping, Rolling, Session, Tumbling, Window
 
 TRIGGERS = "default, final_only, count, after_watermark, any, all, each, every_event_time, every_processing_time"
 
@@ -136,8 +136,10 @@ def read_window(value: Any) -> Window:
     kind, content = _single(value, "window")
     if kind == "tumbling" and not isinstance(content, Mapping):
         return Tumbling(duration(content, "tumbling size"))
+    if kind == "rolling" and not isinstance(content, Mapping):
+        return Rolling(duration(content, "rolling size"))
     if kind not in ("tumbling", "hopping", "session"):
-        raise TranscriptError(f"window {kind!r} is unknown", hint="one of tumbling, hopping, session, global")
+        raise TranscriptError(f"window {kind!r} is unknown", hint="one of tumbling, hopping, session, rolling, global")
     fields = Fields(content, kind)
     window: Window
     if kind == "session":
