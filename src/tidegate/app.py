@@ -71,7 +71,7 @@ class App:
     def register(self, node: WindowNode) -> Result:
         """Called by the stream verbs when an operator is complete."""
         self.operators[self._new(node.name, "operator")] = node
-        return Result(node)
+        return Result(self, node)
 
     def sink(self, name: str, result: Result, connector: Sink) -> None:
         """Send an operator's panes to a sink; several sinks may take the same operator."""

@@ -16,7 +16,7 @@ from tidegate.contracts import Contract
 from tidegate.errors import PipelineError
 from tidegate.sources.base import Source
 from tidegate.time import Duration, micros
-from tidegate.triggers import ACCUMULATIONS, Accumulation, Default, OnTime, Trigger
+from tidegate.triggers import ACCUMULATIONS, Accumulation, AfterWatermark, Default, FinalOnly, OnTime, Trigger
 from tidegate.watermarks import WatermarkStrategy
 from tidegate.windows import Window
 
@@ -49,6 +49,34 @@ class SourceNode:
     watermark: WatermarkStrategy
     keep_duplicates: bool
     keep_partially_late: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What its events have."""
+        return self.contract.names
+
+
+@dataclass(frozen=True)
+class PaneSource:
+    """The panes of an operator as the events of the next one, each at the last instant of its window."""
+
+    operator: WindowNode
+    event_time = "window_end - INTERVAL 1 MICROSECOND"
+    event_id = None
+    keep_duplicates = False
+    keep_partially_late = False
+
+    @property
+    def name(self) -> str:
+        return self.operator.name
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.operator.key_names, "window_start", "window_end", *self.operator.value_names)
+
+
+Input = SourceNode | PaneSource
+"""What feeds an operator."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +128,7 @@ class WindowNode:
     """A named windowed aggregation: the operator that holds state."""
 
     name: str
-    source: SourceNode
+    source: Input
     steps: tuple[Step, ...]
     keys: tuple[tuple[str, str], ...]
     window: Window
@@ -118,13 +146,26 @@ class WindowNode:
     def value_names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.aggregates)
 
+    @property
+    def speaks_once(self) -> bool:
+        """Whether a window says nothing before it closes, so that nothing it says is ever corrected."""
+        at_its_end = isinstance(self.trigger, Default) or (
+            isinstance(self.trigger, AfterWatermark) and self.trigger.early is None
+        )
+        return isinstance(self.trigger, FinalOnly) or (at_its_end and self.allowed_lateness == 0)
+
+    @property
+    def is_corrected(self) -> bool:
+        """Whether what feeds the operator may be taken back: results of an operator that retracts."""
+        return isinstance(self.source, PaneSource) and not self.source.operator.speaks_once
+
 
 @dataclass(frozen=True)
 class Stream:
-    """The events of a source on their way; verbs add steps."""
+    """The events of a source, or the results of an operator, on their way; verbs add steps."""
 
     app: App
-    source: SourceNode
+    source: Input
     steps: tuple[Step, ...] = ()
 
     def where(self, condition: str) -> Stream:
@@ -236,6 +277,14 @@ class WindowedStream:
 
 @dataclass(frozen=True)
 class Result:
-    """The panes of an operator; give it to `app.sink`."""
+    """The panes of an operator: give it to `app.sink`, or go on with it as a stream."""
 
+    app: App
     node: WindowNode
+
+    def as_stream(self) -> Stream:
+        """The results as events for another operator, each at the last instant of its window.
+
+        They have the key, ``window_start``, ``window_end`` and the values as columns.
+        """
+        return Stream(self.app, PaneSource(self.node))

@@ -260,7 +260,7 @@ def test_a_checkpoint_that_was_made_anew_under_its_sinks_does_not_write_over_the
 def results(app: tg.App) -> list[Any]:
     from tidegate.stream import Result
 
-    return [Result(node) for node in app.operators.values()]
+    return [Result(app, node) for node in app.operators.values()]
 
 
 @pytest.mark.spark

@@ -20,7 +20,7 @@ SIZES = {"minute": 60, "five": 300, "hour": 3600}
 def payments() -> list[dict[str, Any]]:
     """Two hours of payments of a few cards, out of order by less than the delay."""
     dice = random.Random(7)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"card": f"c{dice.randrange(4)}", "amount": dice.randrange(1, 500), "second": dice.randrange(0, 7_200)}
         for _ in range(400)
     ]

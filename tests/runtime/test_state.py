@@ -175,7 +175,7 @@ def test_a_sink_that_is_added_later_gets_the_last_panes_though_their_windows_hav
     def app(*sinks: tg.Memory) -> tg.App:
         app = an_app(sinks[0], tg.Tumbling("1m"), lateness="10s")
         for number, sink in enumerate(sinks[1:]):
-            app.sink(f"added{number}", Result(app.operators["sums"]), sink)
+            app.sink(f"added{number}", Result(app, app.operators["sums"]), sink)
         return app
 
     first, second = tg.Memory(), tg.Memory()

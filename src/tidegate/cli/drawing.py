@@ -1,4 +1,4 @@
-"""The dataflow graph as an SVG picture, drawn by hand: boxes in four columns, and arrows.
+"""The dataflow graph as an SVG picture, drawn by hand: boxes in columns, and arrows.
 
 Text in SVG does not wrap by itself, and its true width is known only to who renders it. Details are therefore set in a
 monospaced font, whose width per character is known well enough, and wrapped here; a box is as tall as its lines need.
@@ -10,7 +10,7 @@ import textwrap
 from dataclasses import dataclass, field
 from html import escape
 
-from tidegate.cli.graph import COLUMNS, Box, Column, children
+from tidegate.cli.graph import Box, Column, children
 
 _WIDTH, _GAP, _MARGIN = 268, 64, 28
 _PADDING, _TITLE, _LINE, _BETWEEN = 14, 20, 17, 22
@@ -38,6 +38,7 @@ class _Placed:
     """A box with its wrapped text and its place."""
 
     box: Box
+    depth: int
     title: list[str]
     lines: list[str]
     below: list[_Placed] = field(default_factory=list)
@@ -45,7 +46,7 @@ class _Placed:
 
     @property
     def x(self) -> int:
-        return _MARGIN + COLUMNS.index(self.box.column) * (_WIDTH + _GAP)
+        return _MARGIN + self.depth * (_WIDTH + _GAP)
 
     @property
     def height(self) -> int:
@@ -59,11 +60,14 @@ class _Placed:
 
 def draw(name: str, boxes: list[Box]) -> str:
     """The whole picture as SVG text."""
-    roots = [_prepare(box, boxes) for box in children(boxes, None)]
+    roots = [_prepare(box, boxes, 0) for box in children(boxes, None)]
     bottom = float(_TOP)
     for root in roots:
         bottom = _place(root, bottom) + _BETWEEN
-    width = 2 * _MARGIN + len(COLUMNS) * _WIDTH + (len(COLUMNS) - 1) * _GAP
+    headings: dict[int, list[str]] = {}
+    for root in roots:
+        _name_columns(root, headings)
+    width = 2 * _MARGIN + len(headings) * _WIDTH + (len(headings) - 1) * _GAP
     height = round(bottom - _BETWEEN + _MARGIN)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
@@ -73,22 +77,32 @@ def draw(name: str, boxes: list[Box]) -> str:
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         f'<text class="app" x="{_MARGIN}" y="42">{escape(name)}</text>',
     ]
-    for index, column in enumerate(COLUMNS):
-        x = _MARGIN + index * (_WIDTH + _GAP)
-        parts.append(f'<text class="heading" x="{x}" y="76">{_HEADINGS[column]}</text>')
+    for depth, names in headings.items():
+        x = _MARGIN + depth * (_WIDTH + _GAP)
+        parts.append(f'<text class="heading" x="{x}" y="76">{", ".join(names)}</text>')
     for root in roots:
         parts += _drawn(root)
     return "\n".join([*parts, "</svg>"])
 
 
-def _prepare(box: Box, boxes: list[Box]) -> _Placed:
+def _name_columns(placed: _Placed, headings: dict[int, list[str]]) -> None:
+    """What stands in each column: with operators on operators, one may hold sinks and paths."""
+    names = headings.setdefault(placed.depth, [])
+    if _HEADINGS[placed.box.column] not in names:
+        names.append(_HEADINGS[placed.box.column])
+    for child in placed.below:
+        _name_columns(child, headings)
+
+
+def _prepare(box: Box, boxes: list[Box], depth: int) -> _Placed:
     title = textwrap.wrap(box.name, _TITLE_CHARACTERS) or [""]
     lines = [
         part
         for line in box.lines
         for part in textwrap.wrap(line, _CHARACTERS, subsequent_indent="  ", break_on_hyphens=False) or [""]
     ]
-    return _Placed(box, title, lines, [_prepare(child, boxes) for child in children(boxes, box.id)])
+    below = [_prepare(child, boxes, depth + 1) for child in children(boxes, box.id)]
+    return _Placed(box, depth, title, lines, below)
 
 
 def _place(placed: _Placed, top: float) -> float:

@@ -1,7 +1,7 @@
 """The dataflow graph of an app as boxes and arrows, from which all forms of `explain` are drawn.
 
-Four columns: sources, the path to an operator (its steps and keys), operators, sinks. A box has a name and a
-few lines that say what it does, in the words of the declaration.
+Sources, the path to an operator (its steps and keys), operators, sinks – and again a path and an operator where one
+is fed by another. A box has a name and a few lines that say what it does, in the words of the declaration.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tidegate.app import App, SinkNode
-from tidegate.stream import Select, SourceNode, WindowNode
+from tidegate.stream import PaneSource, Select, SourceNode, WindowNode
 from tidegate.time import show
 from tidegate.triggers import Default
 
 Column = Literal["source", "path", "operator", "sink"]
-COLUMNS: tuple[Column, ...] = ("source", "path", "operator", "sink")
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,18 @@ def graph(app: App) -> list[Box]:
     boxes: list[Box] = []
     for source in app.sources.values():
         boxes.append(_source(source))
-        for operator in app.operators.values():
-            if operator.source.name != source.name:
-                continue
+        boxes += _fed_by(app, source.name)
+    return boxes
+
+
+def _fed_by(app: App, name: str) -> list[Box]:
+    """What hangs on a source or an operator."""
+    boxes: list[Box] = []
+    for operator in app.operators.values():
+        if operator.source.name == name:
             boxes += [_path(operator), _operator(operator)]
             boxes += [_sink(sink) for sink in app.sinks.values() if sink.operator.name == operator.name]
+            boxes += _fed_by(app, operator.name)
     return boxes
 
 
@@ -62,7 +68,8 @@ def _path(operator: WindowNode) -> Box:
         for step in operator.steps
     )
     key_by = f"key by {_named(operator.keys)}"
-    return Box(f"path.{operator.name}", "path", key_by, lines, f"source.{operator.source.name}")
+    feeder = "operator" if isinstance(operator.source, PaneSource) else "source"
+    return Box(f"path.{operator.name}", "path", key_by, lines, f"{feeder}.{operator.source.name}")
 
 
 def _named(pairs: tuple[tuple[str, str], ...]) -> str:

@@ -88,6 +88,23 @@ class Model:
             watermark=self.watermark,
         )
 
+    def follow(self, events: Iterable[Event], withdrawn: Collection[Event], watermark: int, clock: int) -> Step:
+        """One micro-batch of the panes of another operator: new events, those that are taken back, and its watermark.
+
+        The other operator's watermark is minus what it may still say, so nothing that it says or takes back belongs
+        to a window that is complete here.
+        """
+        self._refuse_after_drain()
+        clock_in, w_in = self.clock, self._watermark.value
+        self.clock = max(self.clock, clock)
+        self._store.withdraw(withdrawn)
+        came = list(events)
+        accepted, late, duplicates = self._admit(came, w_in)
+        self._store.add(accepted, w_in)
+        self._watermark.move_to(watermark)
+        panes = tuple(self._fire(w_in, clock_in))
+        return Step(tuple(accepted), tuple(late), (), tuple(duplicates), (), panes, self.watermark)
+
     def move_watermark(self, time: int) -> Step:
         """An empty micro-batch that moves a manual watermark."""
         self._refuse_after_drain()

@@ -18,7 +18,7 @@ reaches t.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from tidegate.model.state import Element, OpenWindow
@@ -48,6 +48,9 @@ class Store(Protocol):
 
     def drop_closed(self, w_out: int) -> None:
         """Forget what the watermark has closed."""
+
+    def withdraw(self, events: Collection[Event]) -> None:
+        """Take out events that an operator before this one has taken back; a window without events is none."""
 
     def remembered(self) -> Iterator[Event]:
         """The accepted events of which a repeat would be a duplicate: those whose windows are open."""
@@ -87,6 +90,11 @@ class FixedStore:
 
     def drop_closed(self, w_out: int) -> None:
         self.open = {n: w for n, w in self.open.items() if not is_closed(w.end, self.lateness, w_out)}
+
+    def withdraw(self, events: Collection[Event]) -> None:
+        for window in self.windows():
+            window.elements = [element for element in window.elements if element.event not in events]
+        self.open = {name: window for name, window in self.open.items() if window.elements}
 
     def remembered(self) -> Iterator[Event]:
         return (element.event for window in self.windows() for element in window.elements)
@@ -141,6 +149,9 @@ class SessionStore:
     def drop_closed(self, w_out: int) -> None:
         for key, sessions in list(self.open.items()):
             self.open[key] = [s for s in sessions if not is_closed(s.end, self.lateness, w_out)]
+
+    def withdraw(self, events: Collection[Event]) -> None:
+        assert not events, "sessions over corrected results are refused: a session could fall apart"
 
     def remembered(self) -> Iterator[Event]:
         return (element.event for session in self.windows() for element in session.elements)
@@ -221,6 +232,9 @@ class RollingStore:
         self.open = {n: w for n, w in self.open.items() if not is_closed(w.end, self.lateness, w_out)}
         for key, events in list(self.history.items()):
             self.history[key] = [e for e in events if not is_closed(e.time + self.window.size, self.lateness, w_out)]
+
+    def withdraw(self, events: Collection[Event]) -> None:
+        assert not events, "rolling windows over corrected results are refused: their instants could vanish"
 
     def remembered(self) -> Iterator[Event]:
         # The window that accepted an event is its own; others only reach back to it.

@@ -28,7 +28,7 @@ from tidegate.operators.sql import Relation, Thresholds, quote, select, text, us
 from tidegate.windows import Session
 
 if TYPE_CHECKING:
-    from tidegate.stream import SourceNode, WindowNode
+    from tidegate.stream import Input, SourceNode, WindowNode
 
 FATES = (
     *("slice", "straggler", "candidate"),
@@ -216,10 +216,10 @@ def _identity(pipeline: str, source: str, operator: str) -> str:
     return f"substring(sha2(concat_ws('|', {where}, coalesce({operator}, '')), 256), 1, 32)"
 
 
-def _raw(source: SourceNode) -> str:
+def _raw(source: Input) -> str:
     """The record as it came; typed sources write theirs as JSON, and only for a row that is refused."""
     records = record_columns(source)
     if not records:
         return "_tg_raw"
-    fields = zip(records, source.contract.names, strict=True)
+    fields = zip(records, source.columns, strict=True)
     return f"CAST(to_json(struct({', '.join(f'{column} AS {quote(name)}' for column, name in fields)})) AS BINARY)"

@@ -29,7 +29,7 @@ from tidegate.operators.fold import LETTER_FIELDS, key_columns
 from tidegate.operators.rolling import rolling_windows
 from tidegate.operators.sql import END_OF_TIME, Relation, Thresholds, quote, select, user
 from tidegate.operators.trigger import Question, Turn, question
-from tidegate.triggers import AfterWatermark, Default, FinalOnly
+from tidegate.triggers import Default, FinalOnly
 from tidegate.windows import Rolling, Session
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ class Shape:
     @property
     def speaks_last(self) -> bool:
         """Whether a window says nothing before it closes, so that none that is open has anything to take back."""
-        trigger = self.node.trigger
-        at_its_end = isinstance(trigger, Default) or (isinstance(trigger, AfterWatermark) and trigger.early is None)
-        return isinstance(trigger, FinalOnly) or (at_its_end and self.node.allowed_lateness == 0)
+        return self.node.speaks_once
 
     @property
     def keeps_ids(self) -> bool:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from tidegate.operators.decode import DECODED
 from tidegate.operators.sql import Relation, Thresholds, clip, quote, select, text, user
+from tidegate.stream import PaneSource
 from tidegate.watermarks import Watermark
 
 if TYPE_CHECKING:
-    from tidegate.stream import SourceNode
+    from tidegate.stream import Input, SourceNode
 
 
 ENVELOPE = (
@@ -39,10 +40,10 @@ class Rows:
     envelope: tuple[str, ...] = ENVELOPE
 
 
-def record_columns(source: SourceNode) -> tuple[str, ...]:
+def record_columns(source: Input) -> tuple[str, ...]:
     """A typed source has no bytes to keep: its fields travel along, to be written as JSON should it be refused."""
-    typed = source.connector.encoding == "record"
-    return tuple(quote(f"_tg.{name}") for name in source.contract.names) if typed else ()
+    typed = isinstance(source, PaneSource) or source.connector.encoding == "record"
+    return tuple(quote(f"_tg.{name}") for name in source.columns) if typed else ()
 
 
 def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int, str] | None = None) -> Rows:

@@ -17,6 +17,7 @@ from tidegate.operators.fold import FATES, fold_source
 from tidegate.operators.path import has_transform
 from tidegate.operators.route import route
 from tidegate.operators.sql import BEGINNING, run
+from tidegate.runtime.chained_operation import CorrectedOperation
 from tidegate.runtime.counting import Counter
 from tidegate.runtime.ledger import Ledger, SourceLine
 from tidegate.runtime.merge import concatenate
@@ -231,17 +232,23 @@ class Attempt:
     def fire(self, after: dict[str, int | None]) -> None:
         """Keep what was folded, stage the panes that are due and the dead letters, keep house."""
         self.after = after
+        spoken: dict[str, list[Path]] = {}
         for name, operation in self.engine.operations.items():
             before = self._before(operation)
+            if name in self.engine.feeds:
+                self._feed(operation, spoken.get(self.engine.feeds[name].source.name, []))
             folded = self._folded.get(name)
             fresh = operation.keep(folded, self.sequence) if folded else []
             self.change.added += fresh
             moment = Moment(self.sequence, before, after[name], self.engine.last.clock, self.batch.clock)
             fired = operation.fire(folded, fresh, moment, self._folder(name) / "panes")
+            spoken[name] = fired.panes
             self.change.added += fired.change.added
             self.change.removed += fired.change.removed
             if folded:
                 self.ledger.paths[name], self.ledger.operators[name] = operation.lines(folded)
+            if isinstance(operation, CorrectedOperation):
+                self.ledger.panes[name] = operation.line
             if fired.panes:
                 self.outbox[name] = tuple(str(path.relative_to(self.engine.state.folder)) for path in fired.panes)
                 self.change.added += operation.keep_panes(fired.panes, self.sequence)
@@ -253,9 +260,21 @@ class Attempt:
             self._source_line(name)
             self._letters(name)
             self._keep_ids(name)
+        for name in {feed.source.name for feed in self.engine.feeds.values()}:
+            self._letters(name)
         # A file may be folded and expire in the same batch: it is then neither added nor removed.
         gone = set(self.change.removed)
         self.change.added = [f for f in self.change.added if f.path not in gone and not self._born_closed(f)]
+
+    def _feed(self, operation: Operation, panes: list[Path]) -> None:
+        """Hand over what the operator before it has said in this batch."""
+        if isinstance(operation, CorrectedOperation):
+            operation.changes = panes
+        elif panes:
+            name = operation.node.name
+            routed = self.engine.feeds[name].routed(panes, self.batch.clock)
+            folder = self._folder(name) / f"fold{self._tries}"
+            self._folded[name] = operation.fold(routed, self._before(operation), folder, carries_source=False)
 
     def _born_closed(self, file: StateFile) -> bool:
         operation = self.engine.operations.get(file.owner)

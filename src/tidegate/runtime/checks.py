@@ -18,10 +18,10 @@ from typing import Literal
 from tidegate.app import App
 from tidegate.runtime.expressions import certain_columns, only_column, possible_columns
 from tidegate.sinks.base import PANE_COLUMNS
-from tidegate.stream import FlatMap, Select, SourceNode, Transform, Where, WindowNode
+from tidegate.stream import FlatMap, PaneSource, Select, SourceNode, Transform, Where, WindowNode
 from tidegate.time import FOREVER, show
 from tidegate.triggers import AfterWatermark, Default, FinalOnly
-from tidegate.windows import Global, Hopping, Session
+from tidegate.windows import Global, Hopping, Rolling, Session
 
 _MANY_WINDOWS = 1_000
 
@@ -44,6 +44,7 @@ def check(app: App) -> list[Finding]:
     for operator in app.operators.values():
         found += _path(operator)
         found += _windows(operator)
+        found += _chaining(operator)
     for sink in app.sinks.values():
         found += [Finding("error", f"sink {sink.name}", problem) for problem in sink.connector.problems()]
     return sorted(dict.fromkeys(found), key=lambda finding: finding.level != "error")
@@ -61,9 +62,12 @@ def _shape(app: App) -> Iterator[Finding]:
             "add .key_by(…).window(…).aggregate(…), or take the source out",
         )
     written = {sink.operator.name for sink in app.sinks.values()}
-    for name in sorted(app.operators.keys() - written):
+    for name in sorted(app.operators.keys() - written - used):
         yield Finding(
-            "error", f"operator {name}", "no sink takes its results", 'add app.sink("a_name", result, connector)'
+            "error",
+            f"operator {name}",
+            "no sink takes its results, and no other operator does",
+            'add app.sink("a_name", result, connector)',
         )
 
 
@@ -108,7 +112,7 @@ def _source(source: SourceNode) -> Iterator[Finding]:
 def _path(operator: WindowNode) -> Iterator[Finding]:
     """Follow the columns from the contract to the operator."""
     where = f"operator {operator.name}"
-    columns: tuple[str, ...] | None = operator.source.contract.names
+    columns: tuple[str, ...] | None = operator.source.columns
     for step in operator.steps:
         match step:
             case Transform():
@@ -184,6 +188,44 @@ def _windows(operator: WindowNode) -> Iterator[Finding]:
             yield Finding("error", where, "FinalOnly waits for windows to close, and with lateness forever none does")
     if isinstance(window, Hopping):
         yield from _cost(where, operator, window)
+
+
+def _chaining(operator: WindowNode) -> Iterator[Finding]:
+    """Only results that are final, or that are taken back before they are corrected, may feed another operator."""
+    if not isinstance(operator.source, PaneSource):
+        return
+    where, upstream = f"operator {operator.name}", operator.source.operator
+    if isinstance(upstream.window, Global):
+        yield Finding(
+            "error",
+            where,
+            f"it is fed by {upstream.name}, whose global window ends with the stream: its results have no event time",
+            "give the first operator windows that end",
+        )
+    if not upstream.speaks_once and upstream.accumulation != "retracting":
+        yield Finding(
+            "error",
+            where,
+            f"it is fed by {upstream.name}, which corrects its results without taking the old ones back: "
+            "an aggregate over them would count both",
+            f'give {upstream.name} accumulation="retracting", or trigger=tg.FinalOnly()',
+        )
+    if operator.is_corrected:
+        if isinstance(operator.window, Session | Rolling):
+            yield Finding(
+                "error",
+                where,
+                f"{upstream.name} takes results back, and a {operator.window} over them would fall apart again",
+                f"give {upstream.name} trigger=tg.FinalOnly(), or use tumbling, hopping or calendar windows",
+            )
+        if not isinstance(operator.trigger, Default | FinalOnly) or operator.on_time != "always":
+            yield Finding(
+                "error",
+                where,
+                f"{upstream.name} takes results back, so a window here speaks once, when nothing in it can change: "
+                f"the trigger {operator.trigger} would not be asked",
+                f"leave the trigger out, or give {upstream.name} trigger=tg.FinalOnly()",
+            )
 
 
 def _cost(where: str, operator: WindowNode, window: Hopping) -> Iterator[Finding]:

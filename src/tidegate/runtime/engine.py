@@ -28,11 +28,11 @@ from tidegate.app import App
 from tidegate.operators.sql import END_OF_TIME
 from tidegate.runtime import clock as clocks
 from tidegate.runtime.attempt import Attempt, SourceWork
+from tidegate.runtime.chained_operation import Feed, operation_for, output_watermark
 from tidegate.runtime.claims import claim
 from tidegate.runtime.delivery import Deliverer
 from tidegate.runtime.identity import Fate, compare
-from tidegate.runtime.open_operation import operation_for
-from tidegate.runtime.operate import Records
+from tidegate.runtime.operate import Operation, Records
 from tidegate.runtime.records import (
     KEEP_SNAPSHOTS,
     SNAPSHOT_EVERY,
@@ -46,6 +46,7 @@ from tidegate.runtime.records import (
 from tidegate.runtime.reports import BatchReport, Watcher
 from tidegate.runtime.signatures import added_aggregates, reconcile
 from tidegate.runtime.state import Change, State
+from tidegate.stream import PaneSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,17 +81,17 @@ class Engine:
         stored = position.signatures if position else {}
         sequence = position.last.sequence + 1 if position else 1
         self.signatures = stored | {n: reconcile(node, stored.get(n), sequence) for n, node in app.operators.items()}
-        self.operations = {
-            name: operation_for(
-                spark,
-                node,
-                self.state,
-                app.name,
-                added_aggregates(self.signatures[name]),
-                self.sources[node.source.name].sample(spark),
-            )
-            for name, node in app.operators.items()
-        }
+        self.feeds: dict[str, Feed] = {}
+        """Operators that are fed by others: what feeds them."""
+        self.operations: dict[str, Operation] = {}
+        for name, node in app.operators.items():  # in order: each is fed by a source, or by one before it
+            work: SourceWork | Feed
+            if isinstance(node.source, PaneSource):
+                work = self.feeds[name] = Feed(self.operations[node.source.name], node.source)
+            else:
+                work = self.sources[node.source.name]
+            added = added_aggregates(self.signatures[name])
+            self.operations[name] = operation_for(spark, node, self.state, app.name, added, work.sample(spark))
         self.last = claim(checkpoint, position, now, self.signatures)
         self.deliverer = Deliverer(
             app, checkpoint.folder, checkpoint.identity, self.last.claim, self.last.outbox, watcher.say
@@ -165,7 +166,11 @@ class Engine:
             return dict.fromkeys(self.app.operators, END_OF_TIME)
         moved: dict[str, int | None] = {}
         for name, node in self.app.operators.items():
-            values = [w for w in (clock[node.source.name].watermark, self.last.watermarks.get(name)) if w is not None]
+            if isinstance(node.source, PaneSource):
+                reached = output_watermark(node.source.operator, moved[node.source.name])
+            else:
+                reached = clock[node.source.name].watermark
+            values = [w for w in (reached, self.last.watermarks.get(name)) if w is not None]
             moved[name] = max(values, default=None)
         return moved
 

@@ -8,6 +8,9 @@ One side is counted where the events come in (by the query's own metrics), the o
   ``elements = dropped + in``)
 - per operator:  ``in = accepted + late`` (and ``+ duplicates`` that a session found among events it had to judge first)
 
+An operator that is fed by results which may be corrected has a line for them: what it holds after the batch is
+``before + came − taken back − over``.
+
 If one does not, the batch fails loudly and nothing is decided.
 """
 
@@ -56,12 +59,28 @@ class OperatorLine:
 
 
 @dataclass
+class PaneLine:
+    """The results of another operator that an operator holds, because they may yet be corrected."""
+
+    before: int = 0
+    came: int = 0
+    taken_back: int = 0
+    over: int = 0
+    after: int = 0
+
+    @property
+    def difference(self) -> int:
+        return self.before + self.came - self.taken_back - self.over - self.after
+
+
+@dataclass
 class Ledger:
     """The lines of one batch, or of all batches so far."""
 
     sources: dict[str, SourceLine] = field(default_factory=dict)
     paths: dict[str, PathLine] = field(default_factory=dict)
     operators: dict[str, OperatorLine] = field(default_factory=dict)
+    panes: dict[str, PaneLine] = field(default_factory=dict)
 
     def differences(self) -> list[str]:
         """The lines that do not balance, in words; empty when every event is accounted for."""
@@ -91,6 +110,12 @@ class Ledger:
                     f"operator {name}: in {operator.arrived} but accepted {operator.accepted} + late {operator.late}"
                     f" + duplicates {operator.duplicates}"
                 )
+        for name, line_ in self.panes.items():
+            if line_.difference:
+                found.append(
+                    f"operator {name}: held {line_.before} + came {line_.came} − taken back {line_.taken_back}"
+                    f" − over {line_.over}, but holds {line_.after}"
+                )
         return found
 
     def unaccounted(self) -> int:
@@ -106,7 +131,7 @@ class Ledger:
                 total += abs(path.passed - path.filtered - path.arrived)
         for operator in self.operators.values():
             total += abs(operator.arrived - operator.accepted - operator.late - operator.duplicates)
-        return total
+        return total + sum(abs(line.difference) for line in self.panes.values())
 
     def balance(self) -> None:
         """Raise BalanceError unless every line balances."""
@@ -119,7 +144,12 @@ class Ledger:
 
     def plus(self, other: Ledger) -> Ledger:
         """The sum of two ledgers, line by line."""
-        return Ledger.from_json(_add(self.to_json(), other.to_json()))
+        both = Ledger.from_json(_add(self.to_json(), other.to_json()))
+        # What is held is no flow: it begins with the first batch and ends with the last.
+        for name, line in both.panes.items():
+            line.before = (self.panes.get(name) or other.panes[name]).before
+            line.after = (other.panes.get(name) or self.panes[name]).after
+        return both
 
     def dead_letters(self) -> dict[str, int]:
         """Dead letters by reason, over all sources and operators; LATE is the operators' word."""
@@ -139,6 +169,7 @@ class Ledger:
             sources={name: SourceLine(**line) for name, line in data["sources"].items()},
             paths={name: PathLine(**line) for name, line in data["paths"].items()},
             operators={name: OperatorLine(**line) for name, line in data["operators"].items()},
+            panes={name: PaneLine(**line) for name, line in data.get("panes", {}).items()},
         )
 
 

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.operators.fold import STATE_FATES
-from tidegate.operators.open import Shape, ask, gather_fixed, gather_rolling, needs_open_state, tell
+from tidegate.operators.open import Shape, ask, gather_fixed, gather_rolling, tell
 from tidegate.operators.session import gather_sessions, take_back
 from tidegate.operators.session_cap import gather_cut_sessions, take_back_once
-from tidegate.operators.sql import Relation, quote, run, select, user
+from tidegate.operators.sql import Relation, quote, run, select
 from tidegate.operators.trigger import Turn
 from tidegate.runtime.moment import Moment
 from tidegate.runtime.operate import Fired, Folded, Operation, Routed, count_panes, floor
@@ -34,14 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def operation_for(
-    spark: SparkSession, node: WindowNode, state: State, pipeline: str, added: dict[str, int], sample: Routed
-) -> Operation:
-    """The kind of operation that a node needs."""
-    kind = OpenOperation if needs_open_state(node) else Operation
-    return kind(spark, node, state, pipeline, added, sample)
-
-
 class OpenOperation(Operation):
     """One operator with open windows across batches."""
 
@@ -49,7 +41,7 @@ class OpenOperation(Operation):
         self, spark: SparkSession, node: WindowNode, state: State, pipeline: str, added: dict[str, int], sample: Routed
     ) -> None:
         super().__init__(spark, node, state, pipeline, added, sample)
-        self.shape = Shape(node, self._merging(), self._value_types())
+        self.shape = Shape(node, self._merging(), self.pane_types)
 
     def keep(self, folded: Folded, sequence: int) -> list[StateFile]:
         """Slices are input here, not state – unless windows that are yet to come reach back to them."""
@@ -175,17 +167,6 @@ class OpenOperation(Operation):
             name, older = quote(f"_before_{alias}"), str(files[0].sequence < since).lower()
             columns[name] = f"coalesce({name}, {older}) AS {name}"
         return run(self.spark, select(columns.values(), "{rows}"), {"rows": rows})
-
-    def _value_types(self) -> dict[str, str]:
-        """What the aggregates finish to, as Spark sees it."""
-        partials = ", ".join(
-            f"CAST(NULL AS {self._merging().types[column]}) AS {quote(column)}"
-            for alias, aggregate in self.node.aggregates
-            for column in aggregate.partial_sql(alias)
-        )
-        finished = [f"{user(a.finish_sql(alias))} AS {quote(alias)}" for alias, a in self.node.aggregates]
-        frame = run(self.spark, select(finished, f"SELECT {partials}"), {})
-        return {field.name: field.dataType.simpleString() for field in frame.schema.fields}
 
     def _stage(self, result: DataFrame, folder: Path) -> Staged:
         staged = stage(result, folder, "_kind", small=self._fired_rows <= SMALL)

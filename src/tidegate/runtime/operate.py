@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from tidegate.operators.fire import FireBounds, Merging, fire_due, fire_late, me
 from tidegate.operators.fold import COUNTS, FATES, STATE_FATES, FoldBounds, fold, mark
 from tidegate.operators.path import has_flat_map, has_transform, walk
 from tidegate.operators.route import Rows
-from tidegate.operators.sql import BEGINNING, END_OF_TIME, Relation, clip, quote, run, select
+from tidegate.operators.sql import BEGINNING, END_OF_TIME, Relation, clip, quote, run, select, user
 from tidegate.runtime.counting import Counter
 from tidegate.runtime.ledger import OperatorLine, PathLine
 from tidegate.runtime.moment import Moment
@@ -201,6 +202,20 @@ class Operation:
     def held_ids(self, spark: SparkSession) -> DataFrame | None:
         """Ids that open windows themselves remember, where the event time does not tell for how long."""
         return None
+
+    @cached_property
+    def pane_types(self) -> dict[str, str]:
+        """The types of keys and values in pane files, as Spark sees them."""
+        types = self._merging().types
+        partials = ", ".join(
+            f"CAST(NULL AS {types[column]}) AS {quote(column)}"
+            for alias, aggregate in self.node.aggregates
+            for column in aggregate.partial_sql(alias)
+        )
+        finished = [f"{user(a.finish_sql(alias))} AS {quote(alias)}" for alias, a in self.node.aggregates]
+        frame = run(self.spark, select(finished, f"SELECT {partials}"), {})
+        values = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+        return {name: types[f"_key_{name}"] for name in self.node.key_names} | values
 
     def open_windows(self, watermark: int | None) -> int:
         """How many windows have events and are not closed, over all keys together, as far as whole slices tell."""

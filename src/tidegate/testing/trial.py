@@ -18,6 +18,7 @@ from tidegate.deadletter.letter import Reason
 from tidegate.errors import PipelineError
 from tidegate.runtime.drivers import refuse_unsound
 from tidegate.sinks.memory import Memory
+from tidegate.stream import PaneSource
 from tidegate.testing.harness import Harness, Outcome
 from tidegate.testing.wire import Row
 from tidegate.time import Duration, micros
@@ -138,7 +139,10 @@ def _for_trial(app: App, manual: bool) -> App:
     """A copy of the app whose sinks are memory; the given one stays as it is."""
     copy = App(app.name)
     copy.sources = {n: replace(node, watermark=Manual()) if manual else node for n, node in app.sources.items()}
-    copy.operators = {n: replace(node, source=copy.sources[node.source.name]) for n, node in app.operators.items()}
+    for name, node in app.operators.items():  # in order: each is fed by a source, or by one before it
+        source = node.source
+        mine = PaneSource(copy.operators[source.name]) if isinstance(source, PaneSource) else copy.sources[source.name]
+        copy.operators[name] = replace(node, source=mine)
     copy.sinks = {n: SinkNode(n, copy.operators[sink.operator.name], Memory()) for n, sink in app.sinks.items()}
     return copy
 
