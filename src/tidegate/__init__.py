@@ -36,7 +36,7 @@ from tidegate.triggers import (
     EveryProcessingTime,
     FinalOnly,
 )
-from tidegate.watermarks import Manual, Watermark
+from tidegate.watermarks import ArrivalTime, Manual, Punctuated, Watermark
 from tidegate.windows import Calendar, Global, Hopping, Rolling, Session, Tumbling
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ __all__ = [
     "AllOf",
     "AnyOf",
     "App",
+    "ArrivalTime",
     "Calendar",
     "Console",
     "Contract",
@@ -82,6 +83,7 @@ __all__ = [
     "Manual",
     "Memory",
     "ParquetLog",
+    "Punctuated",
     "Rolling",
     "SQLite",
     "Session",

@@ -23,7 +23,7 @@ Change = Literal["upsert", "retract"]
 
 @dataclass(frozen=True)
 class Event:
-    """One event. Without `arrival` it arrives at the clock of its batch."""
+    """One event. Without `arrival` it arrives at the clock of its batch; `mark` is a punctuated watermark."""
 
     time: int
     key: str = "k"
@@ -31,6 +31,7 @@ class Event:
     partition: int = 0
     id: str | None = None
     arrival: int | None = None
+    mark: int | None = None
 
 
 @dataclass(frozen=True)

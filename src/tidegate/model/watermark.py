@@ -5,6 +5,9 @@ the partitions that are live. A partition is idle when it has brought nothing fo
 processing time while it had nothing to bring. With no live partition the watermark holds – an outage
 of all producers must not make everything late – unless `idle_flush` sends it to the furthest
 partition. It never goes back.
+
+Instead of the event time a strategy may follow the arrival (`ArrivalTime`), or a mark that the events
+carry (`Punctuated`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dataclasses import dataclass
 
 from tidegate.errors import PipelineError
 from tidegate.model.values import BEGINNING, INFINITY, Event
-from tidegate.watermarks import Manual, WatermarkStrategy
+from tidegate.watermarks import ArrivalTime, Manual, Punctuated, WatermarkStrategy
 
 
 @dataclass
@@ -52,8 +55,10 @@ class WatermarkTracker:
         time does not run towards its idleness.
         """
         for event in events:
-            partition = self.partitions.setdefault(event.partition, Partition(event.time, clock))
-            partition.newest = event.time if partition.newest is None else max(partition.newest, event.time)
+            partition = self.partitions.setdefault(event.partition, Partition(None, clock))
+            said = self._said(event, clock)
+            if said is not None:
+                partition.newest = said if partition.newest is None else max(partition.newest, said)
             partition.last_arrival = clock
         for number in backlog:
             self.partitions.setdefault(number, Partition(None, clock)).last_arrival = clock
@@ -79,6 +84,14 @@ class WatermarkTracker:
         """The pipeline was down for `downtime`: no partition could bring anything, so none grew idler."""
         for partition in self.partitions.values():
             partition.last_arrival += downtime
+
+    def _said(self, event: Event, clock: int) -> int | None:
+        """How far an event says that time has come."""
+        if isinstance(self.strategy, Punctuated):
+            return event.mark
+        if isinstance(self.strategy, ArrivalTime):
+            return clock if event.arrival is None else min(event.arrival, clock)
+        return event.time
 
     def _candidate(self, clock: int) -> int:
         assert not isinstance(self.strategy, Manual)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.operators.assign import Assignment
 from tidegate.operators.path import WHOLE, internal
-from tidegate.operators.route import Rows, record_columns
+from tidegate.operators.route import Rows, marks, record_columns
 from tidegate.operators.sql import Relation, Thresholds, quote, select, text, user
 from tidegate.windows import Session
 
@@ -53,8 +53,12 @@ COUNTS = {
 }
 """The ledger's input side, counted on the marked rows, before the aggregation that yields the output side."""
 
-_TRUSTED = "CASE WHEN _tg_reason IS NULL OR _tg_reason = 'DUPLICATE' THEN _tg_time END"
-"""Event times that may move the watermark: not those of refused records."""
+
+def _trusted(source: Input) -> str:
+    """What may move the watermark: not the time of refused records."""
+    said = "_tg_mark" if marks(source) else "_tg_time"
+    return f"CASE WHEN _tg_reason IS NULL OR _tg_reason = 'DUPLICATE' THEN {said} END"
+
 
 _ORDER = "named_struct('t', _tg_time, 'a', _tg_arrival, 'o', _tg_origin, 'p', _tg_row, 'e', _element)"
 
@@ -123,7 +127,7 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
             f"{_letter(node, pipeline)} AS _dead",
             f"CASE WHEN {_FOLDED} THEN _slice END AS _slice",
             *([f"CASE WHEN {_FOLDED} THEN _last_end END AS _last_end"] if by_event else []),
-            f"{_TRUSTED} AS _trusted",
+            f"{_trusted(node.source)} AS _trusted",
             *(["_partially"] if assignment.overlapping else []),
             f"{_ORDER} AS _order",
             "_tg_time AS _at",
@@ -163,7 +167,7 @@ def fold_source(source: SourceNode, routed: Rows, pipeline: str) -> Relation:
         f"'reason', _tg_reason, 'error', _tg_error, 'about', {about}, 'raw', {_raw(source)}) END AS _dead"
     )
     fated = select([*routed.envelope, WHOLE, fate], routed.relation)
-    rows = select(["_fate", "_tg_partition AS _partition", letter, f"{_TRUSTED} AS _trusted"], fated)
+    rows = select(["_fate", "_tg_partition AS _partition", letter, f"{_trusted(source)} AS _trusted"], fated)
     keys = ["_fate", "_partition", "_dead"]
     return select([*keys, "count(1) AS _n", "max(_trusted) AS _newest"], rows) + f" GROUP BY {', '.join(keys)}"
 

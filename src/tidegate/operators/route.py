@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.operators.decode import DECODED
-from tidegate.operators.sql import Relation, Thresholds, clip, quote, select, text, user
-from tidegate.stream import PaneSource
-from tidegate.watermarks import Watermark
+from tidegate.operators.sql import BEGINNING, Relation, Thresholds, clip, quote, select, text, user
+from tidegate.stream import PaneSource, SourceNode
+from tidegate.watermarks import ArrivalTime, Punctuated, Watermark
 
 if TYPE_CHECKING:
-    from tidegate.stream import Input, SourceNode
+    from tidegate.stream import Input
 
 
 ENVELOPE = (
@@ -44,6 +44,12 @@ def record_columns(source: Input) -> tuple[str, ...]:
     """A typed source has no bytes to keep: its fields travel along, to be written as JSON should it be refused."""
     typed = isinstance(source, PaneSource) or source.connector.encoding == "record"
     return tuple(quote(f"_tg.{name}") for name in source.columns) if typed else ()
+
+
+def marks(source: Input) -> tuple[str, ...]:
+    """What moves the watermark, where that is not the event time: an own column of the envelope."""
+    special = isinstance(source, SourceNode) and isinstance(source.watermark, ArrivalTime | Punctuated)
+    return ("_tg_mark",) if special else ()
 
 
 def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int, str] | None = None) -> Rows:
@@ -81,9 +87,23 @@ def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int
         "_tg_time": "_time",
         "_tg_id": identity,
     }
-    columns = [f"{envelope[name]} AS {name}" for name in ENVELOPE]
+    if marks(source):
+        envelope["_tg_mark"] = _mark(source, clock)
+    columns = [f"{sql} AS {name}" for name, sql in envelope.items()]
     relation = select([*columns, *records, "_verdict IS NULL AS _alive", *names], judged)
-    return Rows(relation, source.contract.names, (*ENVELOPE, *records))
+    return Rows(relation, source.contract.names, (*envelope, *records))
+
+
+def _mark(source: SourceNode, clock: int) -> str:
+    """How far an event says that time has come; one that says nothing, and yet has come, says the beginning."""
+    if isinstance(source.watermark, Punctuated):
+        column = source.watermark.column
+        sql = quote(column) if column in source.contract.names else user(column)
+        said = f"coalesce(unix_micros(CAST({sql} AS TIMESTAMP)), {BEGINNING}L)"
+    else:
+        now = Thresholds([clock], "_row")[0]
+        said = f"least(coalesce(_arrival, {now}), {now})"
+    return f"CASE WHEN _verdict IS NULL THEN {said} END"
 
 
 def _judgement(source: SourceNode, clock: int, *, poisoned: bool) -> list[tuple[str, str, str]]:

@@ -21,6 +21,7 @@ from tidegate.sinks.base import PANE_COLUMNS
 from tidegate.stream import FlatMap, PaneSource, Select, SourceNode, Transform, Where, WindowNode
 from tidegate.time import FOREVER, show
 from tidegate.triggers import AfterWatermark, Default, FinalOnly
+from tidegate.watermarks import Punctuated
 from tidegate.windows import Global, Hopping, Rolling, Session
 
 _MANY_WINDOWS = 1_000
@@ -96,6 +97,8 @@ def _source(source: SourceNode) -> Iterator[Finding]:
     yield from _expression(where, "event_time", source.event_time, columns)
     if source.event_id is not None:
         yield from _expression(where, "event_id", source.event_id, columns)
+    if isinstance(source.watermark, Punctuated):
+        yield from _expression(where, "watermark", source.watermark.column, columns)
     for name, sql in source.contract.expectations:
         yield from _expression(where, f"expectation {name!r}", sql, columns)
     alone = only_column(source.event_time)

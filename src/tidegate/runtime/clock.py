@@ -1,8 +1,9 @@
 """The watermark of a source, moved once per record from what the batch brought.
 
-Per partition the newest event time minus the delay; the minimum over the partitions that are not idle; it holds when
-none is live, and never goes back. Idle means silent for `idle_after` of processing time while there was nothing to
-bring: time in which the pipeline was down, or the source knew of unread data, does not count."""
+Per partition the newest event time (or what else the strategy follows) minus the delay; the minimum over the
+partitions that are not idle; it holds when none is live, and never goes back. Idle means silent for `idle_after` of
+processing time while there was nothing to bring: time in which the pipeline was down, or the source knew of unread
+data, does not count."""
 
 from __future__ import annotations
 
@@ -32,9 +33,11 @@ def advance(
         partitions[name] = PartitionClock(max(times, default=None), clock)
     if not isinstance(strategy, Watermark):
         return SourceClock(_later(before.watermark, manual), partitions)
-    counting = [partition for partition in partitions.values() if partition.newest is not None]
+    counting = list(partitions.values())
     live = [p for p in counting if strategy.idle_after is None or clock - p.last_seen < strategy.idle_after]
-    reached = min((p.newest - strategy.delay for p in live if p.newest is not None), default=None)
+    said = [p.newest - strategy.delay for p in live if p.newest is not None]
+    # A live partition that has not said yet how far it is holds the watermark back.
+    reached = min(said, default=None) if len(said) == len(live) else None
     if not live and strategy.idle_flush:
         reached = max((p.newest - strategy.delay for p in counting if p.newest is not None), default=None)
     return SourceClock(_later(before.watermark, reached), partitions)

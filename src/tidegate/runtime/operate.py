@@ -447,4 +447,5 @@ def account(folded: Folded) -> None:
             for row in by_partition.to_pylist():
                 known, new = folded.newest.get(row["_partition"]), row["_newest_max"]
                 if new is not None:
-                    folded.newest[row["_partition"]] = new if known is None else max(known, new)
+                    said = [time for time in (known, new) if time is not None and time > BEGINNING]
+                    folded.newest[row["_partition"]] = max(said, default=None)
