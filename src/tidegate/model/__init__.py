@@ -16,6 +16,7 @@ The words, in the order in which a micro-batch meets them:
 - A **trigger** decides when a window speaks, never what is lost (`triggers.py`).
 - A **pane** is what it says: everything so far (accumulating, retracting) or only the news
   (discarding). In retracting mode the pane it replaces is taken back first.
+- The panes of one operator may be the events of another (`chain.py`).
 
 >>> from tidegate.windows import Session
 >>> model = Model(Session("10s"))
@@ -28,6 +29,7 @@ The model holds everything in memory and keeps every element of every open windo
 
 from __future__ import annotations
 
+from tidegate.model.chain import Chain
 from tidegate.model.pipeline import Model
 from tidegate.model.values import BEGINNING, INFINITY, Event, Pane, Step
 from tidegate.model.watermark import WatermarkTracker
@@ -36,6 +38,7 @@ from tidegate.model.windows import calendar_window, cut_sessions, hopping_window
 __all__ = [
     "BEGINNING",
     "INFINITY",
+    "Chain",
     "Event",
     "Model",
     "Pane",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.model import Event, Model, Pane
+from tidegate.model import Chain, Event, Model, Pane
 from tidegate.model import Step as ModelStep
 from tidegate.testing.outcomes import EventOut, PaneOut, Step
 from tidegate.testing.steps import Aggregate, EventIn
@@ -24,7 +24,7 @@ class ModelRun:
     """One transcript on the model."""
 
     def __init__(self, transcript: Transcript) -> None:
-        self._aggregate: Aggregate = transcript.aggregate
+        self._aggregate, self._shown = transcript.aggregate, transcript.shown
         self._model = Model(
             transcript.window,
             trigger=transcript.trigger,
@@ -33,6 +33,7 @@ class ModelRun:
             on_time=transcript.on_time,
             watermark=transcript.watermark,
         )
+        self._chain = Chain(self._model, Model(transcript.then.window), self._as_event) if transcript.then else None
 
     def batch(self, events: Sequence[EventIn]) -> Step:
         return self._step(
@@ -53,8 +54,9 @@ class ModelRun:
         """Nothing to release."""
 
     def _step(self, step: ModelStep) -> Step:
+        said = step.panes if self._chain is None else self._chain.after(step).panes
         return Step(
-            panes=tuple(self._pane(pane) for pane in step.panes),
+            panes=tuple(self._pane(pane) for pane in said),
             late=_events(step.late),
             partially_late=_events(step.partially_late),
             future=_events(step.future),
@@ -63,12 +65,17 @@ class ModelRun:
         )
 
     def _pane(self, pane: Pane) -> PaneOut:
-        values = value = None
-        if self._aggregate == "collect":
-            values = pane.values
-        else:
-            value = len(pane.events) if self._aggregate == "count" else sum(pane.values)
+        values = pane.values if self._shown == "collect" else None
+        value = None if self._shown == "collect" else _number(pane, self._shown)
         return PaneOut(pane.key, pane.window, values, value, pane.timing, pane.index, pane.final, pane.change)
+
+    def _as_event(self, pane: Pane, time: int) -> Event:
+        """A result as the second operator sees it. Its id tells it from other results of the same value."""
+        return Event(time, pane.key, _number(pane, self._aggregate), id=f"{pane.key} {pane.window}")
+
+
+def _number(pane: Pane, aggregate: Aggregate) -> int | float:
+    return len(pane.events) if aggregate == "count" else sum(pane.values)
 
 
 def _events(events: Sequence[Event]) -> tuple[EventOut, ...]:

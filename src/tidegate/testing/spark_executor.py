@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_VALUES = {"collect": tg.collect("value"), "sum": tg.sum("value"), "count": tg.count()}
 _KINDS = {"late": "LATE", "partially_late": "PARTIALLY_LATE", "future": "FUTURE", "duplicates": "DUPLICATE"}
 
 
@@ -51,7 +52,7 @@ class SparkRun:
 
     def __init__(self, spark: SparkSession, transcript: Transcript) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="tidegate-transcript-"))
-        self._aggregate = transcript.aggregate
+        self._shown = transcript.shown
         app = App("transcript")
         events = app.source(
             "events",
@@ -63,7 +64,6 @@ class SparkRun:
             keep_duplicates=True,
             keep_partially_late=True,
         )
-        value = {"collect": tg.collect("value"), "sum": tg.sum("value"), "count": tg.count()}[transcript.aggregate]
         lateness = "forever" if transcript.allowed_lateness >= END_OF_TIME else f"{transcript.allowed_lateness}us"
         result = (
             events.key_by("key")
@@ -75,8 +75,12 @@ class SparkRun:
                 accumulation=transcript.accumulation,
                 on_time=transcript.on_time,
             )
-            .aggregate(value=value)
+            .aggregate(value=_VALUES[transcript.aggregate])
         )
+        if transcript.then is not None:
+            following = result.as_stream().key_by("key").window("then", transcript.then.window)
+            result = following.aggregate(value=_VALUES[transcript.then.aggregate])
+        self._last = result.node.name
         app.sink("out", result, Memory())
         self._harness = Harness(spark, app, self._folder / "checkpoint")
 
@@ -110,7 +114,7 @@ class SparkRun:
             kind: tuple(_event(letter) for letter in outcome.letters if letter["reason"] == reason)
             for kind, reason in _KINDS.items()
         }
-        rows = [row for row in outcome.of("windows") if row["pane_change"] != "replaced"]
+        rows = [row for row in outcome.of(self._last) if row["pane_change"] != "replaced"]
         panes = tuple(self._pane(row) for row in sorted(rows, key=_order))
         return Step(panes=panes, watermark=self._watermark(), **refused)
 
@@ -120,9 +124,9 @@ class SparkRun:
         return PaneOut(
             key=row["key"],
             window=window,
-            values=tuple(sorted(value)) if self._aggregate == "collect" else None,
+            values=tuple(sorted(value)) if self._shown == "collect" else None,
             # The sum of an empty pane is NULL in SQL, and 0 in the format, whose values are numbers.
-            value=None if self._aggregate == "collect" else value or 0,
+            value=None if self._shown == "collect" else value or 0,
             timing=row["pane_timing"],
             index=row["pane_index"],
             final=row["pane_final"],

@@ -57,7 +57,9 @@ class Lane:
 def play(transcript: Transcript) -> tuple[Lane, ...]:
     """Play a transcript on the model and keep what happened; what it expects does not matter here."""
     run = ModelExecutor().start(transcript)
-    windows = _Windows(transcript.window, transcript.allowed_lateness)
+    # With a second operator the panes are its own, and so are the windows; it is behind by the first one's lateness.
+    window = transcript.window if transcript.then is None else transcript.then.window
+    windows = _Windows(window, transcript.allowed_lateness)
     lanes: list[Lane] = []
     before: int | None = None
     batches = 0

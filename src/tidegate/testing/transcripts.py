@@ -39,6 +39,14 @@ from tidegate.windows import Window
 
 
 @dataclass(frozen=True)
+class Then:
+    """A second operator, fed by the results of the first; `aggregate` is over their values."""
+
+    window: Window
+    aggregate: Aggregate
+
+
+@dataclass(frozen=True)
 class Transcript:
     """One transcript; durations and times in microseconds."""
 
@@ -54,6 +62,12 @@ class Transcript:
     must_fail: str | None
     scenes: tuple[Scene, ...]
     path: Path | None = None
+    then: Then | None = None
+
+    @property
+    def shown(self) -> Aggregate:
+        """What the panes that come out hold: those of the last operator."""
+        return self.aggregate if self.then is None else self.then.aggregate
 
     @property
     def uses_ids(self) -> bool:
@@ -134,7 +148,8 @@ def _transcript(name: str, fields: Fields, path: Path | None) -> Transcript:
             re.compile(text(must_fail, "must_fail"))
         except re.error as error:
             raise TranscriptError(f"must_fail {must_fail!r} is not a regular expression: {error}") from error
-    aggregate: Aggregate = choice(fields.take("aggregate", "collect"), "aggregate", ("collect", "sum", "count"))
+    aggregate = _aggregate(fields)
+    then = _then(fields.take("then"), aggregate)
     watermark = read_watermark(fields.take("watermark", "manual"))
     window = read_window(fields.need("window"))
     trigger = read_trigger(fields.take("trigger", "default"))
@@ -153,6 +168,23 @@ def _transcript(name: str, fields: Fields, path: Path | None) -> Transcript:
         aggregate=aggregate,
         watermark=watermark,
         must_fail=must_fail,
-        scenes=read_scenes(steps, aggregate, manual=isinstance(watermark, Manual)),
+        scenes=read_scenes(steps, then.aggregate if then else aggregate, manual=isinstance(watermark, Manual)),
         path=path,
+        then=then,
     )
+
+
+def _aggregate(fields: Fields) -> Aggregate:
+    chosen: Aggregate = choice(fields.take("aggregate", "collect"), "aggregate", ("collect", "sum", "count"))
+    return chosen
+
+
+def _then(value: Any, aggregate: Aggregate) -> Then | None:
+    if value is None:
+        return None
+    if aggregate == "collect":
+        raise TranscriptError("then: the results of the first operator must be numbers", hint="aggregate: sum or count")
+    fields = Fields(value, "then")
+    then = Then(read_window(fields.need("window")), _aggregate(fields))
+    fields.done()
+    return then
