@@ -90,6 +90,8 @@ class _Drawing:
         settings = [str(transcript.window), f"trigger {transcript.trigger}", transcript.accumulation]
         settings += [f"allowed lateness {show(transcript.allowed_lateness)}"] if transcript.allowed_lateness else []
         settings += [f"watermark {transcript.watermark}", f"aggregate {transcript.aggregate}"]
+        if transcript.then is not None:
+            settings.append(f"then {transcript.then.window}, aggregate {transcript.then.aggregate}: its panes")
         for line in wrap("  ·  ".join(settings), 11, RIGHT - 20):
             self._line(line, 11, "#7a8794")
         self.y += 10
