@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.operators.decode import DECODED
+from tidegate.operators.decode import decoded_columns
 from tidegate.operators.sql import Relation, Thresholds, clip, quote, select, text, user
 from tidegate.watermarks import Watermark
 
@@ -45,12 +45,18 @@ def record_columns(source: SourceNode) -> tuple[str, ...]:
     return tuple(quote(f"_tg.{name}") for name in source.contract.names) if typed else ()
 
 
+def extra_columns(source: SourceNode) -> dict[str, str]:
+    """What the records of a source have beside their value, as the envelope carries it: `_key` as `_tg_key`."""
+    return {f"_tg{name}": name for name in source.connector.extra}
+
+
 def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int, str] | None = None) -> Rows:
     """The rows of a source with their envelope (event time and reason in it) and `_alive`: has it passed?"""
     names = [quote(name) for name in source.contract.names]
     records = record_columns(source)
-    mine = [*DECODED, *names, *[f"{name} AS {record}" for name, record in zip(names, records, strict=False)]]
-    carried = [*DECODED, *names, *records]
+    known = decoded_columns(source)
+    mine = [*known, *names, *[f"{name} AS {record}" for name, record in zip(names, records, strict=False)]]
+    carried = [*known, *names, *records]
     sound = "_reason IS NULL"
     if poison:
         entries = ", ".join(f"{position}L, {text(said)}" for position, said in poison.items())
@@ -79,10 +85,10 @@ def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int
         "_tg_error": "CASE _verdict " + " ".join(f"WHEN {n} THEN {case[2]}" for n, case in enumerate(cases)) + " END",
         "_tg_time": "_time",
         "_tg_id": identity,
-    }
-    columns = [f"{envelope[name]} AS {name}" for name in ENVELOPE]
+    } | extra_columns(source)
+    columns = [f"{sql} AS {name}" for name, sql in envelope.items()]
     relation = select([*columns, *records, "_verdict IS NULL AS _alive", *names], judged)
-    return Rows(relation, source.contract.names, (*ENVELOPE, *records))
+    return Rows(relation, source.contract.names, (*envelope, *records))
 
 
 def _judgement(source: SourceNode, clock: int, *, poisoned: bool) -> list[tuple[str, str, str]]:
