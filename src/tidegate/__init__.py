@@ -24,6 +24,7 @@ from tidegate.app import App
 from tidegate.contracts import Contract
 from tidegate.errors import TidegateError
 from tidegate.sources.files import Files
+from tidegate.sources.kafka import Kafka
 from tidegate.stream import Stream
 from tidegate.triggers import (
     AfterWatermark,
@@ -80,6 +81,7 @@ __all__ = [
     "FinalOnly",
     "Global",
     "Hopping",
+    "Kafka",
     "Manual",
     "Memory",
     "ParquetLog",

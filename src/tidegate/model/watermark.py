@@ -6,6 +6,10 @@ processing time while it had nothing to bring. With no live partition the waterm
 of all producers must not make everything late – unless `idle_flush` sends it to the furthest
 partition. It never goes back.
 
+A partition without an event counts only while the source knows that it holds unread data: what is unread
+may be older than all that was read. Once that is read and no event was among it (all of it refused), the
+partition stands where it stood before, and holds nothing.
+
 Instead of the event time a strategy may follow the arrival (`ArrivalTime`), or a mark that the events
 carry (`Punctuated`).
 """
@@ -26,6 +30,7 @@ class Partition:
 
     newest: int | None
     last_arrival: int
+    has_events: bool = False
 
 
 class WatermarkTracker:
@@ -35,6 +40,7 @@ class WatermarkTracker:
         self.strategy = strategy
         self.value = BEGINNING
         self.partitions: dict[int, Partition] = {}
+        self.unread: frozenset[int] = frozenset()
 
     def is_future(self, event: Event, clock: int) -> bool:
         """Whether the event is further ahead of its arrival than `max_future` lets it be.
@@ -51,15 +57,16 @@ class WatermarkTracker:
         """Take note of a batch, future events already left out.
 
         Late events and duplicates count: they show that their partition lives. A partition with a
-        `backlog` (unread data that the source knows of) counts even before its first event, and the
-        time does not run towards its idleness.
+        `backlog` (unread data that the source knows of, now) counts even before its first event, and
+        the time does not run towards its idleness.
         """
+        self.unread = frozenset(backlog)
         for event in events:
             partition = self.partitions.setdefault(event.partition, Partition(None, clock))
             said = self._said(event, clock)
             if said is not None:
                 partition.newest = said if partition.newest is None else max(partition.newest, said)
-            partition.last_arrival = clock
+            partition.last_arrival, partition.has_events = clock, True
         for number in backlog:
             self.partitions.setdefault(number, Partition(None, clock)).last_arrival = clock
 
@@ -98,8 +105,9 @@ class WatermarkTracker:
         idle_after = self.strategy.idle_after
         live = [
             partition
-            for partition in self.partitions.values()
-            if idle_after is None or clock - partition.last_arrival < idle_after
+            for number, partition in self.partitions.items()
+            if (partition.has_events or number in self.unread)
+            and (idle_after is None or clock - partition.last_arrival < idle_after)
         ]
         if live:
             return min(self._watermark_of(partition) for partition in live)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.operators.assign import Assignment
 from tidegate.operators.path import WHOLE, internal
-from tidegate.operators.route import Rows, marks, record_columns
+from tidegate.operators.route import Rows, extra_columns, marks, record_columns
 from tidegate.operators.sql import Relation, Thresholds, quote, select, text, user
 from tidegate.windows import Session
 
@@ -62,9 +62,15 @@ def _trusted(source: Input) -> str:
 
 _ORDER = "named_struct('t', _tg_time, 'a', _tg_arrival, 'o', _tg_origin, 'p', _tg_row, 'e', _element)"
 
-LETTER_FIELDS = ("reason", "error", "about", "raw")
-"""What a staged dead letter holds of its event. `about` is JSON: every row of state is written with these columns, as
-NULL, and each of them costs."""
+_LETTER_FIELDS = ("reason", "error", "about", "raw")
+
+
+def letter_fields(source: Input) -> tuple[str, ...]:
+    """What a staged dead letter holds of its event, with what the record has beside its value (key, headers).
+
+    `about` is JSON: every row of state is written with these columns, as NULL, and each of them costs.
+    """
+    return (*_LETTER_FIELDS, *[name.removeprefix("_") for name in extra_columns(source).values()])
 
 
 @dataclass(frozen=True)
@@ -221,9 +227,13 @@ def _identity(pipeline: str, source: str, operator: str) -> str:
 
 
 def _raw(source: Input) -> str:
-    """The record as it came; typed sources write theirs as JSON, and only for a row that is refused."""
+    """The record as it came, and what it has beside its value.
+
+    Typed sources write theirs as JSON, and only for a row that is refused.
+    """
     records = record_columns(source)
     if not records:
-        return "_tg_raw"
+        beside = [f"'{name.removeprefix('_')}', {column}" for column, name in extra_columns(source).items()]
+        return ", ".join(["_tg_raw", *beside])
     fields = zip(records, source.columns, strict=True)
     return f"CAST(to_json(struct({', '.join(f'{column} AS {quote(name)}' for column, name in fields)})) AS BINARY)"

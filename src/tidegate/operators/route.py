@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.operators.decode import DECODED
+from tidegate.operators.decode import decoded_columns
 from tidegate.operators.sql import BEGINNING, Relation, Thresholds, clip, quote, select, text, user
 from tidegate.stream import PaneSource, SourceNode
 from tidegate.watermarks import ArrivalTime, Punctuated, Watermark
@@ -52,12 +52,20 @@ def marks(source: Input) -> tuple[str, ...]:
     return ("_tg_mark",) if special else ()
 
 
+def extra_columns(source: Input) -> dict[str, str]:
+    """What the records of a source have beside their value, as the envelope carries it: `_key` as `_tg_key`."""
+    if isinstance(source, PaneSource):
+        return {}
+    return {f"_tg{name}": name for name in source.connector.extra}
+
+
 def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int, str] | None = None) -> Rows:
     """The rows of a source with their envelope (event time and reason in it) and `_alive`: has it passed?"""
     names = [quote(name) for name in source.contract.names]
     records = record_columns(source)
-    mine = [*DECODED, *names, *[f"{name} AS {record}" for name, record in zip(names, records, strict=False)]]
-    carried = [*DECODED, *names, *records]
+    known = decoded_columns(source)
+    mine = [*known, *names, *[f"{name} AS {record}" for name, record in zip(names, records, strict=False)]]
+    carried = [*known, *names, *records]
     sound = "_reason IS NULL"
     if poison:
         entries = ", ".join(f"{position}L, {text(said)}" for position, said in poison.items())
@@ -86,7 +94,7 @@ def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int
         "_tg_error": "CASE _verdict " + " ".join(f"WHEN {n} THEN {case[2]}" for n, case in enumerate(cases)) + " END",
         "_tg_time": "_time",
         "_tg_id": identity,
-    }
+    } | extra_columns(source)
     if marks(source):
         envelope["_tg_mark"] = _mark(source, clock)
     columns = [f"{sql} AS {name}" for name, sql in envelope.items()]

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.deadletter.write import Circumstances, corrupt_file_letters, write_letters
+from tidegate.errors import DataLossRisk
 from tidegate.operators.decode import decode, raw_ddl
 from tidegate.operators.dedup import REMEMBERED, dedup, remembered, to_remember
 from tidegate.operators.fold import FATES, fold_source
@@ -22,11 +23,12 @@ from tidegate.runtime.counting import Counter
 from tidegate.runtime.ledger import Ledger, SourceLine
 from tidegate.runtime.merge import concatenate
 from tidegate.runtime.moment import Moment
-from tidegate.runtime.operate import Folded, Operation, Records, Routed, account
-from tidegate.runtime.poison import Culprit, corrupt_file, is_data_error, isolate, sentence, source_of
+from tidegate.runtime.operate import Folded, Operation, Routed, account
+from tidegate.runtime.poison import Culprit, corrupt_file, is_data_error, isolate, sentence
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import stage
 from tidegate.runtime.state import LARGEST_CONCATENATED, Change
+from tidegate.sources.base import Records
 from tidegate.stream import SourceNode, WindowNode
 from tidegate.windows import Calendar, Hopping, Rolling, Session
 
@@ -47,7 +49,14 @@ class SourceWork:
     def routed(self, records: Records, clock: int, poison: dict[int, str]) -> Routed:
         """The source's records, decoded and routed."""
         rows = route(self.node, decode(self.node, "{records}"), clock, poison)
-        return Routed(records.frame.sparkSession, rows, {"records": records.frame}, records.count)
+        frame, counter = records.frame, None
+        if records.proof is not None or records.wanted is not None:
+            wanted = f"coalesce({records.wanted or 'true'}, false)"
+            counts = {"read": f"count_if({wanted})", "skipped": f"count_if(NOT {wanted})"}
+            counter = Counter(counts | dict(records.proof.counts if records.proof else {}))
+            frame = counter.watch(frame)
+        frame = _wanted(frame, records)
+        return Routed(records.frame.sparkSession, rows, {"records": frame}, records.count, counter)
 
     def sample(self, spark: SparkSession) -> Routed:
         """No records, routed: enough to see whether the app's expressions fit."""
@@ -72,6 +81,7 @@ class Attempt:
         self._records = batch.records
         self._tries = 0
         self._fresh: dict[str, list[StateFile]] = {}
+        self._skipped: dict[str, int] = {}
 
     # -- fold -------------------------------------------------------------------------------------------------------
 
@@ -99,6 +109,7 @@ class Attempt:
             work = self.engine.sources[name]
             node = work.node
             routed = work.routed(records, self.batch.clock, self._poison.get(name, {}))
+            counter = routed.counter
             simple = [operation for operation in operations if not has_transform(operation.node.steps)]
             if len(operations) > 1 or node.event_id is not None or not simple:
                 routed = self._keep(routed.relation(routed.rows.relation), routed)
@@ -114,6 +125,21 @@ class Attempt:
                 self._folded[operation.node.name] = operation.fold(
                     routed, self._before(operation), folder, carries_source=operation is carrier
                 )
+            if counter is not None:
+                self._prove(name, records, counter)
+
+    def _prove(self, name: str, records: Records, counter: Counter) -> None:
+        """Were these the records of the range? A stage that Spark ran twice is counted twice: then count again."""
+        counted = counter.result()
+        self._skipped[name] = counted["skipped"]
+        if records.proof is None:
+            return
+        try:
+            records.proof.check(counted, counter.again)
+        except DataLossRisk:
+            counted = counter.again()
+            records.proof.check(counted, counter.again)
+            self._skipped[name] = counted["skipped"]
 
     def _dedup(
         self, node: SourceNode, operations: list[Operation], routed: Routed, closed: list[tuple[WindowNode, int]]
@@ -194,7 +220,7 @@ class Attempt:
         found: list[tuple[str, Culprit]] = []
         for name, records in self._records.items():
             work = self.engine.sources[name]
-            frame = records.frame
+            frame = _wanted(records.frame, records)
             decoded = run(frame.sparkSession, decode(work.node, "{records}"), {"records": frame})
             rows = self._persist(decoded)
             known = self._poison.get(name, {})
@@ -290,10 +316,12 @@ class Attempt:
         dead = {reason: n for reason, n in folded.dead.items() if reason not in ("LATE", "DUPLICATE")}
         if corrupt:
             dead["CORRUPT_FILE"] = corrupt
+        skipped = self._skipped.get(name, 0)
         self.ledger.sources[name] = SourceLine(
-            read=folded.counts["read"] + corrupt,
+            read=folded.counts["read"] + skipped + corrupt,
             passed=folded.passed(),
             duplicates=folded.fates.get("duplicate", 0) + folded.dead.get("DUPLICATE", 0),
+            skipped=skipped,
             dead=dead,
         )
         # What the source let pass must arrive at the head of every path, counted there or here.
@@ -302,11 +330,9 @@ class Attempt:
                 self.ledger.paths[operation.node.name].passed = folded.counts["passed"]
 
     def _corrupt_of(self, name: str) -> list[Culprit]:
-        """The unreadable files of a source: those in its folder."""
-        sources = self.engine.sources.items()
-        folders = {source: Path(getattr(work.node.connector, "path", "/?")).resolve() for source, work in sources}
-        first = next(iter(self.engine.sources))
-        return [culprit for culprit in self._corrupt if (source_of(culprit.file or "", folders) or first) == name]
+        """The unreadable files of a source."""
+        whose = self.batch.source_of or (lambda _: next(iter(self.engine.sources)))
+        return [culprit for culprit in self._corrupt if whose(culprit.file or "") == name]
 
     def _letters(self, name: str) -> None:
         """The refused rows of a source, from all folds that carry some, as one file of dead letters."""
@@ -427,6 +453,10 @@ class Attempt:
         self._fresh.clear()
         for owner in (*self.engine.operations, *self.engine.sources):
             shutil.rmtree(self._folder(owner), ignore_errors=True)
+
+
+def _wanted(frame: DataFrame, records: Records) -> DataFrame:
+    return frame if records.wanted is None else frame.where(records.wanted)
 
 
 def _horizon(operation: Operation, after: int | None) -> int:

@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tidegate import crash
@@ -32,7 +32,7 @@ from tidegate.runtime.chained_operation import Feed, operation_for, output_water
 from tidegate.runtime.claims import claim
 from tidegate.runtime.delivery import Deliverer
 from tidegate.runtime.identity import Fate, compare
-from tidegate.runtime.operate import Operation, Records
+from tidegate.runtime.operate import Operation
 from tidegate.runtime.records import (
     KEEP_SNAPSHOTS,
     SNAPSHOT_EVERY,
@@ -46,6 +46,7 @@ from tidegate.runtime.records import (
 from tidegate.runtime.reports import BatchReport, Watcher
 from tidegate.runtime.signatures import added_aggregates, reconcile
 from tidegate.runtime.state import Change, State
+from tidegate.sources.base import NOTHING_LEFT, Records, Standing
 from tidegate.stream import PaneSource
 
 if TYPE_CHECKING:
@@ -56,16 +57,18 @@ if TYPE_CHECKING:
 class Batch:
     """What a driver hands to the engine: raw records by source (none for a tick), where they came from, and the clock.
 
-    `reread` gives the records again without the given files, for when a file turns out to be unreadable.
+    `standing` is what each source still holds. `reread` gives the records again without the given origins, for when a
+    file turns out to be unreadable, and `source_of` tells whose it is.
     """
 
     clock: int
     records: Mapping[str, Records] = field(default_factory=dict)
     offsets: Offsets | None = None
-    backlog: frozenset[str] = frozenset()
+    standing: Mapping[str, Standing] = field(default_factory=dict)
     manual: Mapping[str, int] = field(default_factory=dict)
     end_of_input: bool = False
     reread: Callable[[frozenset[str]], Mapping[str, Records]] | None = None
+    source_of: Callable[[str], str] | None = None
 
 
 class Engine:
@@ -141,6 +144,12 @@ class Engine:
         with self.lock:
             self.deliverer.finish()
 
+    def pause(self, time: int) -> None:
+        """No source could be read for `time`: no partition could bring anything, so none has grown idler."""
+        with self.lock:
+            sources = {name: clocks.resume(clock, time) for name, clock in self.last.sources.items()}
+            self.last = replace(self.last, sources=sources)
+
     def close(self) -> None:
         self.deliverer.close()
 
@@ -154,7 +163,7 @@ class Engine:
                 self.last.sources.get(name, SourceClock()),
                 attempt.newest(name),
                 batch.clock,
-                backlog=name in batch.backlog,
+                standing=batch.standing.get(name, NOTHING_LEFT),
                 manual=batch.manual.get(name),
             )
             for name, source in self.app.sources.items()
