@@ -49,7 +49,7 @@ class TestTopic:
 
     def send(
         self,
-        rows: Iterable[bytes | None | dict[str, Any]],
+        rows: Iterable[bytes | dict[str, Any] | None],
         *,
         partition: int = 0,
         key: bytes | None = None,
