@@ -116,7 +116,7 @@ def test_a_range_that_goes_back_is_loss(reader: KafkaReader, start: str, end: st
 
 def test_an_offset_of_another_topic_is_refused(reader: KafkaReader) -> None:
     with pytest.raises(CheckpointError, match="not of topic 't'"):
-        reader.taken(Path("/nowhere"), None if False else '{"logOffset":3}', '{"t":{"0":3}}')
+        reader.taken(Path("/nowhere"), '{"logOffset":3}', '{"t":{"0":3}}')
 
 
 def test_without_spark_s_note_on_the_beginning_nothing_is_guessed(tmp_path: Path, reader: KafkaReader) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from tests.servers import RunningServer
@@ -28,12 +27,13 @@ class Running:
         self.failure: BaseException | None = None
         monkeypatch.setattr(drivers, "_stop_signals", lambda: _Given(self.stop))
         options = RunOptions(str(bench.checkpoint), interval=0.2, cores="2")
-        self.thread = threading.Thread(target=self._run, args=(app_on(bench, topic), options))
+        self.app, self.options = app_on(bench, topic), options
+        self.thread = threading.Thread(target=self._run)
         self.thread.start()
 
-    def _run(self, *arguments: Any) -> None:
+    def _run(self) -> None:
         try:
-            drivers.run(*arguments, self.watched)
+            drivers.run(self.app, self.options, self.watched)
         except BaseException as error:
             self.failure = error
 
