@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.servers import RunningServer
 from tests.sources.topics import Headers, TestTopic
 from tests.workbench import Bench, at
 
 import tidegate as tg
+from tidegate.cli import main
+from tidegate.cli.watch import record_line
 from tidegate.errors import DataLossRisk, SourceError
 from tidegate.runtime.ledger import SourceLine
 
@@ -204,7 +208,11 @@ def test_a_partition_that_is_far_behind_holds_the_watermark_while_it_has_unread_
     lags = [report.sources["payments"].unread for report in bench.watched.reports]
     assert 0 < lags[0]["0"] < 720
     assert lags[-1] == {"0": 0, "1": 0}
-    assert bench.records()[-2].sources["payments"].unread == {"0": 0, "1": 0}
+    assert "unread" in record_line(bench.watched.reports[0])
+    shown = CliRunner().invoke(main, ["status", str(bench.checkpoint)]).output
+    assert "unread records" in shown
+    sources = json.loads(CliRunner().invoke(main, ["status", str(bench.checkpoint), "--json"]).output)["sources"]
+    assert sources[0]["unread"] == {"0": 0, "1": 0}
 
 
 def test_a_partition_that_is_added_joins_from_its_first_record(bench: Bench, kafka: RunningServer) -> None:

@@ -136,7 +136,7 @@ class KafkaReader:
         found = self._cluster.topic().identity
         if before is not None and found != before:
             raise self._lost(
-                "it is not the topic that was read before: that was deleted and created anew, or the source names another"
+                "it is not the topic that was read before: that one was deleted, or the source names another"
             )
 
     def trouble(self, error: BaseException) -> TidegateError | None:
