@@ -78,7 +78,7 @@ class Attempt:
         self._persisted: list[DataFrame] = []
         self._corrupt: list[Culprit] = []
         self._poison: dict[str, dict[int, str]] = {}
-        self._records = batch.records
+        self._records = batch.read(frozenset()) if batch.read else batch.records
         self._tries = 0
         self._fresh: dict[str, list[StateFile]] = {}
         self._skipped: dict[str, int] = {}
@@ -189,13 +189,13 @@ class Attempt:
     def _isolate(self, error: BaseException) -> bool:
         """Find whom to blame; True when the batch can be computed again without them."""
         path = corrupt_file(error)
-        if path is not None and self.batch.reread is not None:
+        if path is not None and self.batch.read is not None:
             known = {culprit.file for culprit in self._corrupt if culprit.file}
             if path in known:
                 return False
             self._corrupt.append(Culprit(None, path, sentence(error)))
             self.engine.watcher.say(f"file {path} cannot be read: it becomes a dead letter CORRUPT_FILE")
-            self._records = self.batch.reread(frozenset(known | {path}))
+            self._records = self.batch.read(frozenset(known | {path}))
             self._poison.clear()  # the rows have new numbers
             return True
         if not is_data_error(error):

@@ -37,7 +37,9 @@ def advance(
     for name in partitions:
         if standing.behind_somewhere or name in standing.behind:
             partitions[name] = replace(partitions[name], last_seen=clock)
-    after = SourceClock(before.watermark, partitions, dict(standing.unread), standing.identity or before.identity)
+    after = SourceClock(
+        before.watermark, partitions, dict(standing.unread or before.unread), standing.identity or before.identity
+    )
     if not isinstance(strategy, Watermark):
         return replace(after, watermark=_later(before.watermark, manual))
     counting = {name: at for name, partition in partitions.items() if (at := partition.newest) is not None}

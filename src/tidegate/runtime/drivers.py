@@ -120,11 +120,10 @@ def _source_of(readers: Readers, origin: str) -> str:
 
 
 def _batch(engine: Engine, readers: Readers, spans: Mapping[str, Any], clock: int, offsets: Offsets) -> Batch:
-    reread = partial(_records, readers, spans)
+    read = partial(_records, readers, spans)
     standing = {name: readers[name].standing(span) for name, span in spans.items()}
-    records = reread(frozenset())
     whose = partial(_source_of, readers)
-    return Batch(max(clock, engine.last.clock), records, offsets, standing, reread=reread, source_of=whose)
+    return Batch(max(clock, engine.last.clock), {}, offsets, standing, read=read, source_of=whose)
 
 
 def _run_bounded(engine: Engine, readers: Readers) -> None:
@@ -168,9 +167,14 @@ def _run_query(
             if stop.is_set():
                 with gate:  # the running batch ends; no other begins
                     break
-            if not bounded and time.monotonic() - last_call > max(options.interval, _tick_interval(engine.app)):
-                standing = {name: reader.standing(None) for name, reader in readers.items()}
-                engine.batch(Batch(clock=max(_now(), engine.last.clock), standing=standing))
+            is_due = time.monotonic() - last_call > max(options.interval, _tick_interval(engine.app))
+            # No tick while a batch runs: what it knows of unread data would be older than what the batch knows.
+            if is_due and not bounded and gate.acquire(blocking=False):
+                try:
+                    standing = {name: reader.standing(None) for name, reader in readers.items()}
+                    engine.batch(Batch(clock=max(_now(), engine.last.clock), standing=standing))
+                finally:
+                    gate.release()
                 last_call = time.monotonic()
     except Exception as error:
         if not failures and not stop.is_set():
@@ -205,14 +209,15 @@ def _until_it_answers(
             reader.check(clock.identity if clock else None)
 
     while True:
-        began = time.monotonic()
+        was_away = trouble is not None
         try:
             patiently(answer, watcher.say, stop)
         except Unavailable:
             if stop.is_set():
                 return None
             raise
-        engine.pause(round((time.monotonic() - began) * 1e6))
+        if was_away:
+            engine.pause(_now() - engine.last.clock)
         try:
             return action()
         except Exception as error:

@@ -57,8 +57,9 @@ if TYPE_CHECKING:
 class Batch:
     """What a driver hands to the engine: raw records by source (none for a tick), where they came from, and the clock.
 
-    `standing` is what each source still holds. `reread` gives the records again without the given origins, for when a
-    file turns out to be unreadable, and `source_of` tells whose it is.
+    `standing` is what each source still holds. Instead of `records` there may be `read`, which is called only for a
+    batch that is new, and again without the given origins when a file turns out to be unreadable; `source_of` tells
+    whose it is.
     """
 
     clock: int
@@ -67,7 +68,7 @@ class Batch:
     standing: Mapping[str, Standing] = field(default_factory=dict)
     manual: Mapping[str, int] = field(default_factory=dict)
     end_of_input: bool = False
-    reread: Callable[[frozenset[str]], Mapping[str, Records]] | None = None
+    read: Callable[[frozenset[str]], Mapping[str, Records]] | None = None
     source_of: Callable[[str], str] | None = None
 
 

@@ -73,12 +73,8 @@ class Kafka:
             raise PipelineError("Kafka needs the address of a broker", hint='tg.Kafka("localhost:9092", topic="…")')
         if self.max_offsets < 1:
             raise PipelineError(f"max_offsets is {self.max_offsets}; a batch needs at least one record")
-        for name, value, known in (
-            ("isolation", self.isolation, ("read_committed", "read_uncommitted")),
-            ("tombstones", self.tombstones, ("refuse", "skip")),
-        ):
-            if value not in known:
-                raise PipelineError(f"{name} {value!r} is unknown", hint=f"one of {', '.join(known)}")
+        _refuse_unknown("isolation", self.isolation, "read_committed", "read_uncommitted")
+        _refuse_unknown("tombstones", self.tombstones, "refuse", "skip")
         if self.partition is not None and not re.fullmatch(r"column:\w+", self.partition):
             raise PipelineError(
                 f"partition {self.partition!r} is not usable",
@@ -142,6 +138,11 @@ class Kafka:
         from tidegate.sources.kafka_reader import KafkaReader
 
         return KafkaReader(self, spark, name, max_batch or self.max_offsets)
+
+
+def _refuse_unknown(what: str, value: str, *known: str) -> None:
+    if value not in known:
+        raise PipelineError(f"{what} {value!r} is unknown", hint=f"one of {', '.join(known)}")
 
 
 def _look_up(option: str, value: str) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.errors import SourceError, TidegateError, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Answer = TypeVar("Answer")
 
 PATIENCE = {"default.api.timeout.ms": "10000", "request.timeout.ms": "5000"}
 """How long a client tries before it says that nobody answers; Kafka's own defaults are a minute and more."""
@@ -108,7 +110,7 @@ class Cluster:
     def _jvm(self) -> Any:
         return self._spark._jvm
 
-    def _ask(self, question: Callable[[Any], Any]) -> Any:
+    def _ask(self, question: Callable[[Any], Answer]) -> Answer:
         from py4j.protocol import Py4JJavaError
 
         try:
@@ -157,7 +159,8 @@ def hidden(text: str, options: Mapping[str, str]) -> str:
 
 def _causes(error: Any) -> str:
     """The exception and its causes, one per line."""
-    found, cause = [], error.java_exception
+    found: list[str] = []
+    cause = error.java_exception
     while cause is not None and len(found) < 8:
         found.append(str(cause.toString()))
         cause = cause.getCause()

@@ -86,7 +86,8 @@ class OffsetProof:
     def _wrong(self, what: str) -> DataLossRisk:
         spans = ", ".join(f"{span.partition}: {span.first}–{span.end - 1}" for span in self.spans[:8])
         return DataLossRisk(
-            f"what was read of topic {self.topic!r} is not what the batch covers ({spans}): {what}; nothing was decided",
+            f"what was read of topic {self.topic!r} is not what the batch covers ({spans}): {what}; "
+            "nothing was decided",
             hint="run again: the batch is read anew; if it stays so, look at the broker's log and at its retention",
         )
 

@@ -135,7 +135,9 @@ class KafkaReader:
     def check(self, before: str | None) -> None:
         found = self._cluster.topic().identity
         if before is not None and found != before:
-            raise self._lost("it was deleted and created again, so its offsets are of other records")
+            raise self._lost(
+                "it is not the topic that was read before: that one was deleted, or the source names another"
+            )
 
     def trouble(self, error: BaseException) -> TidegateError | None:
         said = _story(error)
@@ -164,8 +166,9 @@ class KafkaReader:
             f"records of topic {self.source.topic!r} at {self.source.servers} cannot be read any more: {what}; "
             "nothing was passed over",
             hint=(
-                "if they can be had elsewhere (a backup, the producer), write them to the topic again; to go on without "
-                "them, start with a new --checkpoint and a new sink target; give the topic a longer retention.ms"
+                "if they can be had elsewhere (a backup, the producer), write them to the topic again; to go on "
+                "without them, start with a new --checkpoint and a new sink target; "
+                "and give the topic a longer retention.ms"
             ),
         )
 
