@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import zlib
 from contextlib import closing
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
+import psycopg.rows
 from sink_cases import Row, target  # type: ignore[import-not-found]
 
 from tidegate.sinks.base import Delivery, Sink, SinkTarget
 from tidegate.sinks.memory import Memory
 from tidegate.sinks.parquet_log import ParquetLog, read_log
+from tidegate.sinks.postgres import Postgres
 from tidegate.sinks.sqlite import SQLite
 
 
@@ -94,11 +98,42 @@ class MemoryAdapter(Adapter):
         return self.sinks[name].log()
 
 
+class PostgresAdapter(Adapter):
+    """A schema per test in the server's database; the folder's name says which."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.url = server_url("postgres")
+        self.schema = f"t{zlib.crc32(str(folder).encode()):08x}"
+        with closing(psycopg.connect(self.url, autocommit=True)) as connection:
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
+
+    def sink(self, name: str) -> Sink:
+        return Postgres(self.url, table=f"{self.schema}.{name}", nul_as="␀")
+
+    def table(self, name: str) -> list[Row]:
+        with closing(psycopg.connect(self.url, row_factory=psycopg.rows.dict_row)) as connection:
+            connection.execute("SET timezone = 'UTC'")
+            try:
+                return connection.execute(f'SELECT * FROM {self.schema}."{name}"'.encode()).fetchall()
+            except psycopg.errors.UndefinedTable:
+                return []
+
+    def stored(self, value: Any) -> Any:
+        return value.replace("\x00", "␀") if isinstance(value, str) else value
+
+
 ADAPTERS: dict[str, type[Adapter]] = {
     "sqlite": SQLiteAdapter,
     "parquet_log": ParquetLogAdapter,
     "memory": MemoryAdapter,
+    "postgres": PostgresAdapter,
 }
+
+
+def server_url(name: str) -> str:
+    import os
+    return os.environ["T_" + name.upper()]
 
 
 def target_in(adapter: Adapter, name: str = "out", **changes: Any) -> SinkTarget:
