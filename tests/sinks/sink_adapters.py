@@ -17,12 +17,14 @@ from typing import Any
 
 import psycopg
 import psycopg.rows
+import redis
 from sink_cases import Row, target  # type: ignore[import-not-found]
 
 from tidegate.sinks.base import Delivery, Sink, SinkTarget
 from tidegate.sinks.memory import Memory
 from tidegate.sinks.parquet_log import ParquetLog, read_log
 from tidegate.sinks.postgres import Postgres
+from tidegate.sinks.redis import Redis
 from tidegate.sinks.sqlite import SQLite
 
 
@@ -49,6 +51,10 @@ class Adapter:
         """How the sink gives back a value that was put in."""
         return value
 
+    def stored_row(self, row: Row, key: tuple[str, ...]) -> Row:
+        """How the sink shows a row of current results."""
+        return {column: self.stored(value) for column, value in row.items()}
+
 
 class SQLiteAdapter(Adapter):
     def sink(self, name: str) -> Sink:
@@ -62,14 +68,7 @@ class SQLiteAdapter(Adapter):
             return [dict(row) for row in connection.execute(f'SELECT * FROM "{name}"')]
 
     def stored(self, value: Any) -> Any:
-        if isinstance(value, datetime):
-            text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
-            return text + "Z" if value.tzinfo else text
-        if isinstance(value, date):
-            return value.isoformat()
-        if isinstance(value, list | dict):
-            return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        return format(value, "f") if isinstance(value, Decimal) else value
+        return _text(value) if isinstance(value, date | list | dict | Decimal) else value
 
 
 class ParquetLogAdapter(Adapter):
@@ -123,11 +122,58 @@ class PostgresAdapter(Adapter):
         return value.replace("\x00", "␀") if isinstance(value, str) else value
 
 
+class RedisAdapter(Adapter):
+    """A prefix per test. A hash is a row of texts, with the rest of its name as `name`; what is NULL is not in it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.url = server_url("redis")
+        self.prefix = f"{folder}/"
+
+    def sink(self, name: str) -> Sink:
+        return Redis(self.url, prefix=self.prefix + name)
+
+    def table(self, name: str) -> list[Row]:
+        prefix = f"{self.prefix}{name}:"
+        with closing(redis.Redis.from_url(self.url)) as client:
+            names = [found for found in client.scan_iter(f"{prefix}*", count=1000) if b":%marker:" not in found]
+            return [
+                {"name": found.decode(errors="surrogateescape").removeprefix(prefix)}
+                | {column.decode(): value for column, value in client.hgetall(found).items()}
+                for found in names
+            ]
+
+    def stored_row(self, row: Row, key: tuple[str, ...]) -> Row:
+        parts = ["%N" if row[k] is None else _text(row[k]).replace("%", "%25").replace(":", "%3A") for k in key]
+        start = "global" if row["window_start"] is None else _text(row["window_start"])
+        fields = {k: v for k, v in row.items() if k not in (*key, "window_start") and v is not None}
+        return {"name": ":".join([*parts, start])} | {
+            k: v if isinstance(v, bytes) else _text(v).encode() for k, v in fields.items()
+        }
+
+
+def _text(value: Any) -> str:
+    """A value as text that people read: what SQLite and Redis hold."""
+    if isinstance(value, datetime):
+        text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
+        return text + "Z" if value.tzinfo else text
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return value.decode(errors="surrogateescape")
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
 ADAPTERS: dict[str, type[Adapter]] = {
     "sqlite": SQLiteAdapter,
     "parquet_log": ParquetLogAdapter,
     "memory": MemoryAdapter,
     "postgres": PostgresAdapter,
+    "redis": RedisAdapter,
 }
 
 
@@ -147,9 +193,16 @@ def deliver(adapter: Adapter, *deliveries: Delivery, name: str = "out", **change
         return [writer.deliver(delivery) for delivery in deliveries]
 
 
-def expect(adapter: Adapter, table: list[Row], log: list[tuple[int, Row]], name: str = "out") -> None:
+def expect(
+    adapter: Adapter,
+    table: list[Row],
+    log: list[tuple[int, Row]],
+    name: str = "out",
+    key: tuple[str, ...] = ("merchant",),
+) -> None:
     """Hold the sink against the panes that a table of current results and a change log should show."""
-    stored_table = [{k: adapter.stored(v) for k, v in row.items() if k != "pane_change"} for row in table]
+    current = ({k: v for k, v in row.items() if k != "pane_change"} for row in table)
+    stored_table = [adapter.stored_row(row, key) for row in current]
     stored_log = [{"sequence": n} | {k: adapter.stored(v) for k, v in row.items()} for n, row in log]
     found_table, found_log = adapter.table(name), adapter.log(name)
     assert found_table is not None or found_log is not None

@@ -249,14 +249,14 @@ def test_columns_may_have_any_name(adapter: Adapter, staged: Path) -> None:
     names = {"merchant": odd_key, "total": odd_value}
     as_schema = pa.schema([field.with_name(names.get(field.name, field.name)) for field in schema()])
     deliver(adapter, record(staged, 1, row, as_schema=as_schema), key=(odd_key,), values=(odd_value,))
-    expect(adapter, [row], [(1, row)])
+    expect(adapter, [row], [(1, row)], key=(odd_key,))
 
 
 def test_a_pipeline_without_a_key_has_one_row_per_window(adapter: Adapter, staged: Path) -> None:
     no_key = [{k: v for k, v in pane("", n, index=n).items() if k != "merchant"} for n in range(2)]
     as_schema = pa.schema([field for field in schema() if field.name != "merchant"])
     deliver(adapter, *(record(staged, n, row, as_schema=as_schema) for n, row in enumerate(no_key)), key=())
-    expect(adapter, [no_key[1]], list(enumerate(no_key)))
+    expect(adapter, [no_key[1]], list(enumerate(no_key)), key=())
 
 
 def test_a_million_rows_are_applied_and_half_of_them_taken_back(adapter: Adapter, staged: Path) -> None:
