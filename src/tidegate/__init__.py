@@ -41,6 +41,8 @@ from tidegate.windows import Calendar, Global, Hopping, Rolling, Session, Tumbli
 if TYPE_CHECKING:
     from tidegate.sinks.memory import Console, Memory
     from tidegate.sinks.parquet_log import ParquetLog
+    from tidegate.sinks.postgres import Postgres
+    from tidegate.sinks.redis import Redis
     from tidegate.sinks.sqlite import SQLite
 
 __version__ = "0.1.0"
@@ -50,6 +52,8 @@ _LAZY = {
     "Console": "tidegate.sinks.memory",
     "Memory": "tidegate.sinks.memory",
     "ParquetLog": "tidegate.sinks.parquet_log",
+    "Postgres": "tidegate.sinks.postgres",
+    "Redis": "tidegate.sinks.redis",
     "SQLite": "tidegate.sinks.sqlite",
 }
 
@@ -81,6 +85,8 @@ __all__ = [
     "Manual",
     "Memory",
     "ParquetLog",
+    "Postgres",
+    "Redis",
     "Rolling",
     "SQLite",
     "Session",

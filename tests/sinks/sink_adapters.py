@@ -17,6 +17,7 @@ from typing import Any
 
 import psycopg
 import psycopg.rows
+import pytest
 import redis
 from sink_cases import Row, target  # type: ignore[import-not-found]
 
@@ -34,8 +35,11 @@ class Adapter:
     survives_a_crash = True
     """False for a sink that promises nothing beyond the life of its process."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    fixture: str | None = None
+    """What must run for it: a server of tests/servers.py, or Spark with the jars."""
+
+    def __init__(self, folder: Path, address: str = "") -> None:
+        self.folder, self.address = folder, address
 
     def sink(self, name: str) -> Sink:
         """Declare a sink; all sinks of one adapter share a database or folder."""
@@ -83,8 +87,8 @@ class ParquetLogAdapter(Adapter):
 class MemoryAdapter(Adapter):
     survives_a_crash = False
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, address: str = "") -> None:
+        super().__init__(folder, address)
         self.sinks: dict[str, Memory] = {}
 
     def sink(self, name: str) -> Sink:
@@ -100,18 +104,19 @@ class MemoryAdapter(Adapter):
 class PostgresAdapter(Adapter):
     """A schema per test in the server's database; the folder's name says which."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.url = server_url("postgres")
+    fixture = "postgres"
+
+    def __init__(self, folder: Path, address: str = "") -> None:
+        super().__init__(folder, address)
         self.schema = f"t{zlib.crc32(str(folder).encode()):08x}"
-        with closing(psycopg.connect(self.url, autocommit=True)) as connection:
+        with closing(psycopg.connect(self.address, autocommit=True)) as connection:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
 
     def sink(self, name: str) -> Sink:
-        return Postgres(self.url, table=f"{self.schema}.{name}", nul_as="␀")
+        return Postgres(self.address, table=f"{self.schema}.{name}", nul_as="␀")
 
     def table(self, name: str) -> list[Row]:
-        with closing(psycopg.connect(self.url, row_factory=psycopg.rows.dict_row)) as connection:
+        with closing(psycopg.connect(self.address, row_factory=psycopg.rows.dict_row)) as connection:
             connection.execute("SET timezone = 'UTC'")
             try:
                 return connection.execute(f'SELECT * FROM {self.schema}."{name}"'.encode()).fetchall()
@@ -125,18 +130,22 @@ class PostgresAdapter(Adapter):
 class RedisAdapter(Adapter):
     """A prefix per test. A hash is a row of texts, with the rest of its name as `name`; what is NULL is not in it."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.url = server_url("redis")
+    fixture = "redis_server"
+
+    def __init__(self, folder: Path, address: str = "") -> None:
+        super().__init__(folder, address)
         self.prefix = f"{folder}/"
 
     def sink(self, name: str) -> Sink:
-        return Redis(self.url, prefix=self.prefix + name)
+        return Redis(self.address, prefix=self.prefix + name)
 
     def table(self, name: str) -> list[Row]:
         prefix = f"{self.prefix}{name}:"
-        with closing(redis.Redis.from_url(self.url)) as client:
-            names = [found for found in client.scan_iter(f"{prefix}*", count=1000) if b":%marker:" not in found]
+        client: Any
+        with closing(redis.Redis.from_url(self.address)) as client:
+            names: list[bytes] = [
+                found for found in client.scan_iter(f"{prefix}*", count=1000) if b":%marker:" not in found
+            ]
             return [
                 {"name": found.decode(errors="surrogateescape").removeprefix(prefix)}
                 | {column.decode(): value for column, value in client.hgetall(found).items()}
@@ -177,9 +186,13 @@ ADAPTERS: dict[str, type[Adapter]] = {
 }
 
 
-def server_url(name: str) -> str:
-    import os
-    return os.environ["T_" + name.upper()]
+def kinds(*, surviving: bool = False) -> list[Any]:
+    """The adapters as parameters of tests; those that need a server carry the marker for it."""
+    return [
+        pytest.param(kind, marks=pytest.mark.servers if adapter.fixture else ())
+        for kind, adapter in ADAPTERS.items()
+        if adapter.survives_a_crash or not surviving
+    ]
 
 
 def target_in(adapter: Adapter, name: str = "out", **changes: Any) -> SinkTarget:

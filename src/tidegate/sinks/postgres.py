@@ -100,6 +100,8 @@ class Postgres:
         schema, name = self._name().schema, self._name().name
         if not name or schema == "" or name.lower() == MARKERS:
             problems.append(f"PostgreSQL table name {self.table!r} is empty or reserved; choose another")
+        if "%" in self.table:
+            problems.append(f"PostgreSQL table name {self.table!r} holds a %; choose another")
         problems += _too_long(part for part in (schema, name) if part)
         if self.nul_as is not None and "\x00" in self.nul_as:
             problems.append("nul_as holds the character NUL itself; choose a text that PostgreSQL can store")
@@ -183,12 +185,12 @@ class _Connection:
             "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             (table.sql,),
         )
-        return dict(found)  # type: ignore[arg-type]
+        return dict(found)
 
     def ensure_unique(self, layout: Layout) -> None:
         """Look before creating: whoever may only read and write a table may not even ask for an index."""
         found = self.query(
-            "SELECT array_agg(attname::text ORDER BY attname::text COLLATE \"C\") FROM pg_index "
+            'SELECT array_agg(attname::text ORDER BY attname::text COLLATE "C") FROM pg_index '
             "JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey::int2[]) "
             "WHERE indrelid = to_regclass(%s) AND indisunique AND indnullsnotdistinct AND indisvalid "
             "AND indpred IS NULL AND indexprs IS NULL GROUP BY indexrelid",

@@ -79,7 +79,7 @@ def explain(server: str) -> Iterator[None]:
 
 @contextmanager
 def explain_connecting(server: str) -> Iterator[None]:
-    """The same while a connection is made. What the server itself refuses is final, unless it says that it will pass."""
+    """The same while a connection is made. What the server itself refuses is final, unless it says it will pass."""
     import psycopg
 
     try:

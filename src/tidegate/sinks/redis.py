@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
@@ -57,6 +57,8 @@ local found = redis.call('HMGET', marker, 'sequence', 'claim')
 if not found[2] or tonumber(found[2]) > tonumber(claim) or (found[1] or '') ~= ARGV[5] then
   return {'refused', found[1], found[2]}
 end
+-- A script is stopped for want of memory at its first write only, so let that be one that takes memory.
+redis.call('HSET', marker, 'applying', sequence, 'claim', claim)
 local changed, fields = 0, cmsgpack.unpack(ARGV[8])
 for _, row in ipairs(cmsgpack.unpack(ARGV[6])) do
   if redis.call('HGET', row[1], 'window_end') == (row[2] or false) then
@@ -82,10 +84,8 @@ for _, row in ipairs(cmsgpack.unpack(ARGV[7])) do
   changed = changed + 1
 end
 if last then
-  redis.call('HSET', marker, 'sequence', sequence, 'claim', claim)
+  redis.call('HSET', marker, 'sequence', sequence)
   redis.call('HDEL', marker, 'applying')
-else
-  redis.call('HSET', marker, 'applying', sequence, 'claim', claim)
 end
 return {'applied', changed}
 """
@@ -172,8 +172,8 @@ class RedisWriter:
 
     def deliver(self, delivery: Delivery) -> int:
         confirmed = self._look()
+        self._known = confirmed
         if confirmed is not None and confirmed >= delivery.sequence:
-            self._known = confirmed
             return 0
         panes = read_panes(delivery.files, self._target)
         steps = list(self._steps(reduce_panes(panes, self._target.key))) if panes.num_rows else []
@@ -190,10 +190,10 @@ class RedisWriter:
     def _look(self) -> int | None:
         """The marker, refused when it is not ours to write on."""
         with self._explained():
-            sequence, claim = self._redis.hmget(self._marker, ["sequence", "claim"])  # type: ignore[misc]
+            sequence, claim = self._redis.hmget(self._marker, ["sequence", "claim"])
         return self._judge(sequence, claim)
 
-    def _judge(self, sequence: bytes | None, claim: bytes | None) -> int | None:
+    def _judge(self, sequence: bytes | str | None, claim: bytes | str | None) -> int | None:
         confirmed = _number(sequence)
         if claim is not None:
             refuse_if_fenced(self._target, int(claim))
@@ -232,17 +232,17 @@ class RedisWriter:
             answer, *found = self._apply(keys=[self._marker], args=arguments)
         if answer == b"refused":
             confirmed = self._judge(*found)
-            raise Unavailable(
-                f"Redis {self._server} was written by another driver with our claim: its marker went to {confirmed}"
-            )
+            if confirmed is not None and confirmed >= sequence:
+                return 0  # the answer was lost, and the script was sent again
+            raise Unavailable(f"the marker in Redis {self._server} moved to {confirmed} while record {sequence} came")
         return int(found[0])
 
     def _refuse_if_evicting(self) -> None:
         """Redis as a cache throws keys away when it is full: results, and the marker, would be gone without a word."""
         with self._explained():
             memory = self._redis.info("memory")
-        policy = str(memory.get("maxmemory_policy", ""))  # type: ignore[union-attr]
-        if policy.startswith("allkeys") and int(memory.get("maxmemory", 0)):  # type: ignore[union-attr]
+        policy = str(memory.get("maxmemory_policy", ""))
+        if policy.startswith("allkeys") and int(memory.get("maxmemory", 0)):
             raise SinkError(
                 f"Redis {self._server} deletes keys when its memory is full (maxmemory-policy {policy}); "
                 "results would vanish silently",
@@ -267,11 +267,13 @@ class RedisWriter:
             raise Unavailable(f"Redis {self._server} cannot be reached: {why}") from error
         except (errors.RedisError, ValueError) as error:
             text = str(error)
-            if passing := next((why for word, why in PASSING.items() if word in text), None):
+            named = f"{type(error).__name__}: {text}"
+            if passing := next((why for word, why in PASSING.items() if word in named), None):
                 raise Unavailable(f"Redis {self._server} cannot serve now: {passing}") from error
             raise SinkError(f"Redis {self._server} refused the record: {text}") from error
 
 
+# By the server's code, which redis-py cuts off where it has a class for it, or by that class.
 PASSING = {
     "READONLY": "it is a replica, and takes no writes",
     "MASTERDOWN": "its master is down",
@@ -282,6 +284,11 @@ PASSING = {
     "MISCONF": "it cannot save to its disk, and takes no writes until it can",
     "NOREPLICAS": "it has too few replicas, and takes no writes",
     "OOM": "its memory is full (maxmemory)",
+    "ReadOnlyError": "it is a replica, and takes no writes",
+    "MasterDownError": "its master is down",
+    "ClusterDownError": "its cluster is down",
+    "TryAgainError": "its cluster is moving keys",
+    "OutOfMemoryError": "its memory is full (maxmemory)",
 }
 
 
@@ -297,5 +304,5 @@ def _connect(url: str) -> Client:
     return client
 
 
-def _number(value: bytes | None) -> int | None:
+def _number(value: bytes | str | None) -> int | None:
     return None if value is None else int(value)
