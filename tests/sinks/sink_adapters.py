@@ -6,7 +6,9 @@ results, as a change log, or both. Each test tells what both must show (`expect`
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 import sqlite3
 import zlib
 from contextlib import closing
@@ -19,9 +21,11 @@ import psycopg
 import psycopg.rows
 import pytest
 import redis
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 from sink_cases import Row, target  # type: ignore[import-not-found]
 
 from tidegate.sinks.base import Delivery, Sink, SinkTarget
+from tidegate.sinks.kafka import KafkaTopic
 from tidegate.sinks.memory import Memory
 from tidegate.sinks.parquet_log import ParquetLog, read_log
 from tidegate.sinks.postgres import Postgres
@@ -161,6 +165,71 @@ class RedisAdapter(Adapter):
         }
 
 
+class KafkaAdapter(Adapter):
+    """A topic per test and sink, read as a reader of committed messages sees it."""
+
+    fixture = "kafka"
+
+    def topic(self, name: str) -> str:
+        return f"t{zlib.crc32(str(self.folder).encode()):08x}.{name}"
+
+    def sink(self, name: str) -> Sink:
+        return KafkaTopic(self.address, self.topic(name), partitions=3)
+
+    def table(self, name: str) -> list[Row]:
+        rows: dict[bytes | None, bytes | None] = {}
+        for message in committed(self.address, self.topic(name)):
+            rows[message.key()] = message.value()
+        return [json.loads(value) for value in rows.values() if value is not None]
+
+    def stored(self, value: Any) -> Any:
+        if isinstance(value, bytes):
+            return base64.b64encode(value).decode()
+        if isinstance(value, float) and not math.isfinite(value):
+            return str(value)
+        return _text(value) if isinstance(value, date | Decimal) else value
+
+
+class KafkaLogAdapter(KafkaAdapter):
+    def sink(self, name: str) -> Sink:
+        return KafkaTopic(self.address, self.topic(name), changes="log", partitions=1)
+
+    def table(self, name: str) -> None:  # type: ignore[override]
+        return None
+
+    def log(self, name: str) -> list[Row]:
+        rows = []
+        for message in committed(self.address, self.topic(name)):
+            headers: Any = message.headers()
+            sequence = dict(headers)["tidegate-id"].decode().split("/")[-2]
+            rows.append({"sequence": int(sequence)} | json.loads(message.value() or b""))
+        return rows
+
+
+def committed(address: str, topic: str) -> list[Message]:
+    """All messages of a topic that are committed, in the order of each partition."""
+    settings: dict[str, Any] = {
+        "bootstrap.servers": address,
+        "group.id": "test",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": 10,
+    }
+    with closing(Consumer(settings)) as consumer:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        found, ended = [], 0
+        while ended < len(partitions):
+            message = consumer.poll(30)
+            assert message is not None, f"{topic} can not be read to its end"
+            error = message.error()
+            assert error is None or error.name() == "_PARTITION_EOF", error
+            ended += error is not None
+            found += [] if error else [message]
+        return found
+
+
 def _text(value: Any) -> str:
     """A value as text that people read: what SQLite and Redis hold."""
     if isinstance(value, datetime):
@@ -183,6 +252,8 @@ ADAPTERS: dict[str, type[Adapter]] = {
     "memory": MemoryAdapter,
     "postgres": PostgresAdapter,
     "redis": RedisAdapter,
+    "kafka": KafkaAdapter,
+    "kafka_log": KafkaLogAdapter,
 }
 
 
