@@ -184,6 +184,7 @@ class KafkaWriter:
                 if messages is not None:
                     self._send(producer, messages, f"{self._target.checkpoint_id}/{self._target.sink}/{sequence}/")
                 key, value = self._target.checkpoint_id.encode(), Marker(sequence, claim).to_json()
+                self._flush(producer)
                 producer.produce(self._markers, value, key, partition=0)
                 self._flush(producer)
                 if messages is not None:
