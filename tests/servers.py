@@ -2,10 +2,14 @@
 
 A test may bounce a server; it must leave it running. Tests share servers, so they give topics, tables and keys names
 that nobody else has (`unique`). Tests that use these fixtures carry the marker `servers`.
+
+When TIDEGATE_TEST_SERVERS names a folder, the servers live there and are left running: for whoever runs a few tests
+again and again, and stops them with `tidegate dev down --folder` in the end.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +55,9 @@ class RunningServer:
 
 
 def _serve(kind: str, scratch: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    if kept := os.environ.get("TIDEGATE_TEST_SERVERS"):
+        yield RunningServer(Path(kept), kind, dev.start(kept, [kind])[kind])
+        return
     folder = scratch.mktemp(f"dev-{kind}")
     try:
         yield RunningServer(folder, kind, dev.start(folder, [kind])[kind])

@@ -41,8 +41,11 @@ from tidegate.watermarks import ArrivalTime, Manual, Punctuated, Watermark
 from tidegate.windows import Calendar, Global, Hopping, Rolling, Session, Tumbling
 
 if TYPE_CHECKING:
+    from tidegate.sinks.kafka import KafkaTopic
     from tidegate.sinks.memory import Console, Memory
     from tidegate.sinks.parquet_log import ParquetLog
+    from tidegate.sinks.postgres import Postgres
+    from tidegate.sinks.redis import Redis
     from tidegate.sinks.sqlite import SQLite
 
 __version__ = "0.1.0"
@@ -50,8 +53,11 @@ __version__ = "0.1.0"
 # Sinks bring pyarrow, which takes half a second to load; a command that only reads should not wait for it.
 _LAZY = {
     "Console": "tidegate.sinks.memory",
+    "KafkaTopic": "tidegate.sinks.kafka",
     "Memory": "tidegate.sinks.memory",
     "ParquetLog": "tidegate.sinks.parquet_log",
+    "Postgres": "tidegate.sinks.postgres",
+    "Redis": "tidegate.sinks.redis",
     "SQLite": "tidegate.sinks.sqlite",
 }
 
@@ -82,10 +88,13 @@ __all__ = [
     "Global",
     "Hopping",
     "Kafka",
+    "KafkaTopic",
     "Manual",
     "Memory",
     "ParquetLog",
+    "Postgres",
     "Punctuated",
+    "Redis",
     "Rolling",
     "SQLite",
     "Session",

@@ -125,12 +125,6 @@ def _fetch_into(place: Path, jars: list[Jar]) -> None:
         found = retrieve([jar.coordinate for jar in jars], Path(scratch))
         for jar in jars:
             draft = found / jar.file
-            if not draft.is_file():
-                raise MachineError(
-                    f"{jar.coordinate} cannot be had from {where()}",
-                    hint="set TIDEGATE_MAVEN to a Maven repository that has it, or TIDEGATE_JARS to a folder that "
-                    f"holds {jar.file}",
-                )
             if (hashed := sha256(draft)) != jar.sha256:
                 raise MachineError(
                     f"{jar.file} from {where()} is not the file that was locked: its SHA-256 is {hashed}, "

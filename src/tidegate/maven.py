@@ -22,6 +22,7 @@ from tidegate.java import need_java
 
 _LONGEST = 900
 _TROUBLE = re.compile(r"(?:Host|Server) .*|.*(?:timed out|refused|\b40[13]\b).*")
+_ABSENT = re.compile(r"^\W*(?:NOT FOUND\W*|FAILED\W*)?([\w.-]+#[\w.-]+;[\w.-]+)(?:: not found|!)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,7 @@ def where() -> str:
 def retrieve(coordinates: Sequence[str], scratch: Path, *, transitive: bool = False) -> Path:
     """Fetch files into a folder inside `scratch`, under the names that repositories give them.
 
-    With `transitive`, fetch all that they need too, under the names ``organisation=artifact=version.jar``. What the
-    repository does not have is not there afterwards: whoever asked for it knows best what to say.
+    With `transitive`, fetch all that they need too, under the names ``organisation=artifact=version.jar``.
     """
     asked = repository()
     draft, settings = scratch / "ivy.xml", scratch / "settings.xml"
@@ -61,12 +61,21 @@ def retrieve(coordinates: Sequence[str], scratch: Path, *, transitive: bool = Fa
         raise MachineError(f"{where()} took more than {_LONGEST // 60} minutes", hint="try again") from error
     finally:
         settings.unlink()
-    if done.returncode and (trouble := _TROUBLE.search(done.stdout)):
-        raise MachineError(
-            f"jars cannot be fetched from {where()}: {trouble[0].strip()[:300]}",
-            hint="set TIDEGATE_MAVEN to a Maven repository that can be reached, or TIDEGATE_JARS to a folder with jars",
-        )
+    if done.returncode:
+        raise _failure(coordinates, done.stdout)
     return scratch / "found"
+
+
+def _failure(coordinates: Sequence[str], output: str) -> MachineError:
+    """What Ivy's output means: a repository that cannot be reached, or one that lacks something."""
+    hint = "set TIDEGATE_MAVEN to a Maven repository that {}, or TIDEGATE_JARS to a folder that holds the jars"
+    if trouble := _TROUBLE.search(output):
+        return MachineError(
+            f"jars cannot be fetched from {where()}: {trouble[0].strip()[:300]}", hint=hint.format("can be reached")
+        )
+    named = {"{}#{};{}".format(*coordinate.split(":")): coordinate for coordinate in coordinates}
+    absent = [named.get(module, module) for module in dict.fromkeys(_ABSENT.findall(output))]
+    return MachineError(f"{', '.join(absent) or 'a jar'} cannot be had from {where()}", hint=hint.format("has it"))
 
 
 def repository() -> Repository:

@@ -17,9 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from tidegate import dev
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md"))]
 DOCUMENTS += [ROOT / "docs" / "how-to" / "test-your-pipeline.md"]
+WITH_SERVERS = [ROOT / "docs" / "how-to" / "dev-servers.md"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"# ([\w/]+\.py)\n")
 _LONGEST = 600
@@ -116,6 +119,16 @@ def test_everything_in_the_document_runs(path: Path, tmp_path: Path) -> None:
     reader, output = Reader(tmp_path), ""
     for block in blocks_of(path.read_text()):
         output = reader.read(block, output)
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("path", WITH_SERVERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_everything_in_the_document_runs_with_servers(path: Path, tmp_path: Path) -> None:
+    try:
+        test_everything_in_the_document_runs(path, tmp_path)
+    finally:
+        for folder in tmp_path.rglob(".tidegate-dev"):
+            dev.stop(folder, delete=True)
 
 
 def test_a_line_that_was_not_printed_is_noticed() -> None:

@@ -36,15 +36,14 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Maven repository in a folder, and a lock with two files of it."""
     root = tmp_path / "repository"
-    lock = (
-        Jar("tea", "org.leaf:green:1.0", ""),
-        Jar("tea", "org.leaf:pot:2.1:zip:all", ""),
-    )
-    files = [root / "org/leaf/green/1.0/green-1.0.jar", root / "org/leaf/pot/2.1/pot-2.1-all.zip"]
-    for file in files:
+    files = {
+        "org.leaf:green:1.0": root / "org/leaf/green/1.0/green-1.0.jar",
+        "org.leaf:pot:2.1:zip:all": root / "org/leaf/pot/2.1/pot-2.1-all.zip",
+    }
+    for file in files.values():
         file.parent.mkdir(parents=True)
         file.write_text(file.name)
-    lock = tuple(Jar(jar.group, jar.coordinate, jars.sha256(file)) for jar, file in zip(lock, files, strict=True))
+    lock = tuple(Jar("tea", coordinate, jars.sha256(file)) for coordinate, file in files.items())
     monkeypatch.setattr(jars, "locked", lambda: lock)
     monkeypatch.setenv("TIDEGATE_MAVEN", root.as_uri())
     return root

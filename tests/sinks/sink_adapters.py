@@ -6,19 +6,30 @@ results, as a change log, or both. Each test tells what both must show (`expect`
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 import sqlite3
+import zlib
 from contextlib import closing
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
+import psycopg.rows
+import pytest
+import redis
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 from sink_cases import Row, target  # type: ignore[import-not-found]
 
 from tidegate.sinks.base import Delivery, Sink, SinkTarget
+from tidegate.sinks.kafka import KafkaTopic
 from tidegate.sinks.memory import Memory
 from tidegate.sinks.parquet_log import ParquetLog, read_log
+from tidegate.sinks.postgres import Postgres
+from tidegate.sinks.redis import Redis
 from tidegate.sinks.sqlite import SQLite
 
 
@@ -28,8 +39,11 @@ class Adapter:
     survives_a_crash = True
     """False for a sink that promises nothing beyond the life of its process."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    fixture: str | None = None
+    """What must run for it: a server of tests/servers.py, or Spark with the jars."""
+
+    def __init__(self, folder: Path, address: str = "") -> None:
+        self.folder, self.address = folder, address
 
     def sink(self, name: str) -> Sink:
         """Declare a sink; all sinks of one adapter share a database or folder."""
@@ -45,6 +59,10 @@ class Adapter:
         """How the sink gives back a value that was put in."""
         return value
 
+    def stored_row(self, row: Row, key: tuple[str, ...]) -> Row:
+        """How the sink shows a row of current results."""
+        return {column: self.stored(value) for column, value in row.items()}
+
 
 class SQLiteAdapter(Adapter):
     def sink(self, name: str) -> Sink:
@@ -58,14 +76,7 @@ class SQLiteAdapter(Adapter):
             return [dict(row) for row in connection.execute(f'SELECT * FROM "{name}"')]
 
     def stored(self, value: Any) -> Any:
-        if isinstance(value, datetime):
-            text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
-            return text + "Z" if value.tzinfo else text
-        if isinstance(value, date):
-            return value.isoformat()
-        if isinstance(value, list | dict):
-            return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        return format(value, "f") if isinstance(value, Decimal) else value
+        return _text(value) if isinstance(value, date | list | dict | Decimal) else value
 
 
 class ParquetLogAdapter(Adapter):
@@ -80,8 +91,8 @@ class ParquetLogAdapter(Adapter):
 class MemoryAdapter(Adapter):
     survives_a_crash = False
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, address: str = "") -> None:
+        super().__init__(folder, address)
         self.sinks: dict[str, Memory] = {}
 
     def sink(self, name: str) -> Sink:
@@ -94,11 +105,165 @@ class MemoryAdapter(Adapter):
         return self.sinks[name].log()
 
 
+class PostgresAdapter(Adapter):
+    """A schema per test in the server's database; the folder's name says which."""
+
+    fixture = "postgres"
+
+    def __init__(self, folder: Path, address: str = "") -> None:
+        super().__init__(folder, address)
+        self.schema = f"t{zlib.crc32(str(folder).encode()):08x}"
+        with closing(psycopg.connect(self.address, autocommit=True)) as connection:
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
+
+    def sink(self, name: str) -> Sink:
+        return Postgres(self.address, table=f"{self.schema}.{name}", nul_as="␀")
+
+    def table(self, name: str) -> list[Row]:
+        with closing(psycopg.connect(self.address, row_factory=psycopg.rows.dict_row)) as connection:
+            connection.execute("SET timezone = 'UTC'")
+            try:
+                return connection.execute(f'SELECT * FROM {self.schema}."{name}"'.encode()).fetchall()
+            except psycopg.errors.UndefinedTable:
+                return []
+
+    def stored(self, value: Any) -> Any:
+        return value.replace("\x00", "␀") if isinstance(value, str) else value
+
+
+class RedisAdapter(Adapter):
+    """A prefix per test. A hash is a row of texts, with the rest of its name as `name`; what is NULL is not in it."""
+
+    fixture = "redis_server"
+
+    def __init__(self, folder: Path, address: str = "") -> None:
+        super().__init__(folder, address)
+        self.prefix = f"{folder}/"
+
+    def sink(self, name: str) -> Sink:
+        return Redis(self.address, prefix=self.prefix + name)
+
+    def table(self, name: str) -> list[Row]:
+        prefix = f"{self.prefix}{name}:"
+        client: Any
+        with closing(redis.Redis.from_url(self.address)) as client:
+            names: list[bytes] = [
+                found for found in client.scan_iter(f"{prefix}*", count=1000) if b":%marker:" not in found
+            ]
+            return [
+                {"name": found.decode(errors="surrogateescape").removeprefix(prefix)}
+                | {column.decode(): value for column, value in client.hgetall(found).items()}
+                for found in names
+            ]
+
+    def stored_row(self, row: Row, key: tuple[str, ...]) -> Row:
+        parts = ["%N" if row[k] is None else _text(row[k]).replace("%", "%25").replace(":", "%3A") for k in key]
+        start = "global" if row["window_start"] is None else _text(row["window_start"])
+        fields = {k: v for k, v in row.items() if k not in (*key, "window_start") and v is not None}
+        return {"name": ":".join([*parts, start])} | {
+            k: v if isinstance(v, bytes) else _text(v).encode() for k, v in fields.items()
+        }
+
+
+class KafkaAdapter(Adapter):
+    """A topic per test and sink, read as a reader of committed messages sees it."""
+
+    fixture = "kafka"
+
+    def topic(self, name: str) -> str:
+        return f"t{zlib.crc32(str(self.folder).encode()):08x}.{name}"
+
+    def sink(self, name: str) -> Sink:
+        return KafkaTopic(self.address, self.topic(name), partitions=3)
+
+    def table(self, name: str) -> list[Row]:
+        rows: dict[bytes | None, bytes | None] = {}
+        for message in committed(self.address, self.topic(name)):
+            rows[message.key()] = message.value()
+        return [json.loads(value) for value in rows.values() if value is not None]
+
+    def stored(self, value: Any) -> Any:
+        if isinstance(value, bytes):
+            return base64.b64encode(value).decode()
+        if isinstance(value, float) and not math.isfinite(value):
+            return str(value)
+        return _text(value) if isinstance(value, date | Decimal) else value
+
+
+class KafkaLogAdapter(KafkaAdapter):
+    def sink(self, name: str) -> Sink:
+        return KafkaTopic(self.address, self.topic(name), changes="log", partitions=1)
+
+    def table(self, name: str) -> None:  # type: ignore[override]
+        return None
+
+    def log(self, name: str) -> list[Row]:
+        rows = []
+        for message in committed(self.address, self.topic(name)):
+            headers: Any = message.headers()
+            sequence = dict(headers)["tidegate-id"].decode().split("/")[-2]
+            rows.append({"sequence": int(sequence)} | json.loads(message.value() or b""))
+        return rows
+
+
+def committed(address: str, topic: str) -> list[Message]:
+    """All messages of a topic that are committed, in the order of each partition."""
+    settings: dict[str, Any] = {
+        "bootstrap.servers": address,
+        "group.id": "test",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": 10,
+    }
+    with closing(Consumer(settings)) as consumer:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        found, ended = [], 0
+        while ended < len(partitions):
+            message = consumer.poll(30)
+            assert message is not None, f"{topic} can not be read to its end"
+            error = message.error()
+            assert error is None or error.name() == "_PARTITION_EOF", error
+            ended += error is not None
+            found += [] if error else [message]
+        return found
+
+
+def _text(value: Any) -> str:
+    """A value as text that people read: what SQLite and Redis hold."""
+    if isinstance(value, datetime):
+        text = value.replace(tzinfo=None).isoformat(timespec="microseconds")
+        return text + "Z" if value.tzinfo else text
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return value.decode(errors="surrogateescape")
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
 ADAPTERS: dict[str, type[Adapter]] = {
     "sqlite": SQLiteAdapter,
     "parquet_log": ParquetLogAdapter,
     "memory": MemoryAdapter,
+    "postgres": PostgresAdapter,
+    "redis": RedisAdapter,
+    "kafka": KafkaAdapter,
+    "kafka_log": KafkaLogAdapter,
 }
+
+
+def kinds(*, surviving: bool = False) -> list[Any]:
+    """The adapters as parameters of tests; those that need a server carry the marker for it."""
+    return [
+        pytest.param(kind, marks=pytest.mark.servers if adapter.fixture else ())
+        for kind, adapter in ADAPTERS.items()
+        if adapter.survives_a_crash or not surviving
+    ]
 
 
 def target_in(adapter: Adapter, name: str = "out", **changes: Any) -> SinkTarget:
@@ -112,9 +277,16 @@ def deliver(adapter: Adapter, *deliveries: Delivery, name: str = "out", **change
         return [writer.deliver(delivery) for delivery in deliveries]
 
 
-def expect(adapter: Adapter, table: list[Row], log: list[tuple[int, Row]], name: str = "out") -> None:
+def expect(
+    adapter: Adapter,
+    table: list[Row],
+    log: list[tuple[int, Row]],
+    name: str = "out",
+    key: tuple[str, ...] = ("merchant",),
+) -> None:
     """Hold the sink against the panes that a table of current results and a change log should show."""
-    stored_table = [{k: adapter.stored(v) for k, v in row.items() if k != "pane_change"} for row in table]
+    current = ({k: v for k, v in row.items() if k != "pane_change"} for row in table)
+    stored_table = [adapter.stored_row(row, key) for row in current]
     stored_log = [{"sequence": n} | {k: adapter.stored(v) for k, v in row.items()} for n, row in log]
     found_table, found_log = adapter.table(name), adapter.log(name)
     assert found_table is not None or found_log is not None

@@ -16,21 +16,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from sink_adapters import ADAPTERS, Adapter, deliver, expect, target_in  # type: ignore[import-not-found]
+from sink_adapters import ADAPTERS, Adapter, deliver, expect, kinds, target_in  # type: ignore[import-not-found]
 from sink_cases import FIVE_MINUTES, NOON, pane, record, schema, stage  # type: ignore[import-not-found]
 
 from tidegate.errors import Fenced
 from tidegate.sinks.base import Delivery
 
 
-@pytest.fixture(params=ADAPTERS)
+@pytest.fixture(params=kinds())
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture
-def adapter(kind: str, tmp_path: Path) -> Adapter:
-    adapter: Adapter = ADAPTERS[kind](tmp_path)
+def adapter(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Adapter:
+    needed = ADAPTERS[kind].fixture and request.getfixturevalue(ADAPTERS[kind].fixture)
+    adapter: Adapter = ADAPTERS[kind](tmp_path, getattr(needed, "address", ""))
     return adapter
 
 
@@ -91,13 +92,13 @@ import sys
 from pathlib import Path
 import sink_adapters
 from tidegate.sinks.base import Delivery
-kind, folder, *files = sys.argv[1:]
+kind, folder, address, *files = sys.argv[1:]
 deliveries = [Delivery(n, (Path(file),)) for n, file in enumerate(files, start=1)]
-sink_adapters.deliver(sink_adapters.ADAPTERS[kind](Path(folder)), *deliveries)
+sink_adapters.deliver(sink_adapters.ADAPTERS[kind](Path(folder), address), *deliveries)
 """
 
 
-@pytest.mark.parametrize("kind", [name for name, adapter in ADAPTERS.items() if adapter.survives_a_crash])
+@pytest.mark.parametrize("kind", kinds(surviving=True))
 def test_a_crash_between_write_and_commit_neither_loses_nor_doubles(adapter: Adapter, kind: str, staged: Path) -> None:
     newer = pane("a", 9, index=1)
     deliveries = [record(staged, 1, A, B), record(staged, 2, newer)]
@@ -106,7 +107,7 @@ def test_a_crash_between_write_and_commit_neither_loses_nor_doubles(adapter: Ada
         "TIDEGATE_CRASH_AT": "mid_sink:2",
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
-    command = [sys.executable, "-c", DIES, kind, str(adapter.folder), *files]
+    command = [sys.executable, "-c", DIES, kind, str(adapter.folder), adapter.address, *files]
     died = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert died.returncode == -signal.SIGKILL, died.stderr
 
@@ -249,14 +250,14 @@ def test_columns_may_have_any_name(adapter: Adapter, staged: Path) -> None:
     names = {"merchant": odd_key, "total": odd_value}
     as_schema = pa.schema([field.with_name(names.get(field.name, field.name)) for field in schema()])
     deliver(adapter, record(staged, 1, row, as_schema=as_schema), key=(odd_key,), values=(odd_value,))
-    expect(adapter, [row], [(1, row)])
+    expect(adapter, [row], [(1, row)], key=(odd_key,))
 
 
 def test_a_pipeline_without_a_key_has_one_row_per_window(adapter: Adapter, staged: Path) -> None:
     no_key = [{k: v for k, v in pane("", n, index=n).items() if k != "merchant"} for n in range(2)]
     as_schema = pa.schema([field for field in schema() if field.name != "merchant"])
     deliver(adapter, *(record(staged, n, row, as_schema=as_schema) for n, row in enumerate(no_key)), key=())
-    expect(adapter, [no_key[1]], list(enumerate(no_key)))
+    expect(adapter, [no_key[1]], list(enumerate(no_key)), key=())
 
 
 def test_a_million_rows_are_applied_and_half_of_them_taken_back(adapter: Adapter, staged: Path) -> None:

@@ -57,6 +57,15 @@ OUR_QUERY = {
 """For our own query only: every other stream of the session would have to name its sources too."""
 
 
+JAR_SETTINGS = {
+    "delta": {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+}
+"""What a group of jars wants said when the session starts; later is too late."""
+
+
 def make_session(name: str, cores: str = "*", *, brief: bool = False, jars: Iterable[str] = ()) -> SparkSession:
     """A local session, or the one that `spark-submit` has set up, with the engine's settings.
 
@@ -66,6 +75,7 @@ def make_session(name: str, cores: str = "*", *, brief: bool = False, jars: Iter
     need_java()
     from pyspark.sql import SparkSession
 
+    jars = tuple(jars)
     files = [] if "PYSPARK_GATEWAY_PORT" in os.environ else [str(path) for path in locked.fetch(jars)]
     if files and (running := SparkSession.getActiveSession()):
         _refuse_without_jars(running, files)
@@ -85,6 +95,8 @@ def make_session(name: str, cores: str = "*", *, brief: bool = False, jars: Iter
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
+    for group in jars:
+        settings |= JAR_SETTINGS.get(group, {})
     for key, value in settings.items():
         builder = builder.config(key, value)
     with _quiet_launch():

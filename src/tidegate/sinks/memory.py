@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import crash
-from tidegate.errors import Fenced, SinkError
+from tidegate.errors import SinkError
 from tidegate.sinks.base import Delivery, SinkTarget
+from tidegate.sinks.marker import refuse_if_fenced
 from tidegate.sinks.panes import WINDOW, encode, read_panes, reduce_panes
 
 Row = dict[str, Any]
@@ -48,17 +49,9 @@ def _store(kind: str, target: SinkTarget) -> _Store:
     if store is None or checkpoint != target.checkpoint_id:
         store = _Store(target.claim)
         _stores[place] = (target.checkpoint_id, store)
-    _refuse_if_fenced(store, target)
+    refuse_if_fenced(target, store.claim)
     store.claim = target.claim
     return store
-
-
-def _refuse_if_fenced(store: _Store, target: SinkTarget) -> None:
-    if store.claim > target.claim:
-        raise Fenced(
-            f"sink {target.sink!r} is held by claim {store.claim}, newer than ours ({target.claim})",
-            hint="stop this driver; the other one goes on from what was decided",
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +168,7 @@ class _Writer:
         return self._store.sequence
 
     def deliver(self, delivery: Delivery) -> int:
-        _refuse_if_fenced(self._store, self._target)
+        refuse_if_fenced(self._target, self._store.claim)
         if self._store.sequence is not None and self._store.sequence >= delivery.sequence:
             return 0
         panes = read_panes(delivery.files, self._target)

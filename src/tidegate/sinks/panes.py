@@ -20,7 +20,8 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -147,26 +148,44 @@ def _groupable(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array
 
 def encode(name: str, column: pa.ChunkedArray) -> list[Any]:
     """A column as Python values that databases take: int, float, bool, str, bytes, None."""
+    with _explained(name):
+        values: list[Any] = (column if _is_plain(column.type) else as_text(name, column)).to_pylist()
+    return values
+
+
+def as_text(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """A column as Arrow strings that people and databases read; binary columns have no text."""
     kind = kind_of(name, column.type)
-    try:
+    with _explained(name):
         if kind in (Kind.INSTANT, Kind.LOCAL):
             return _iso(name, column, kind)
         if kind is Kind.DECIMAL:
             return _digits(column)
         if kind is Kind.JSON:
-            return [None if value is None else _json(value, column.type) for value in column.to_pylist()]
-        if kind is Kind.DATE or pa.types.is_time(column.type):
-            column = column.cast(pa.string())
-        values: list[Any] = column.to_pylist()
+            texts = [None if value is None else _json(value, column.type) for value in column.to_pylist()]
+            return pa.array(texts, pa.string())
+        return column.cast(pa.string())
+
+
+def _is_plain(type_: pa.DataType) -> bool:
+    """Whether Python has a value for it that every database takes."""
+    return any(
+        test(type_) for kind in (Kind.INTEGER, Kind.REAL, Kind.BOOLEAN, Kind.BINARY) for test in _TESTS[kind]
+    ) or pa.types.is_string(type_)
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    try:
+        yield
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise SinkError(
             f"column {name!r} holds a value that cannot be stored: {error}",
             hint="find it in the staged pane files of this record, and mend or filter it in the pipeline",
         ) from error
-    return values
 
 
-def _iso(name: str, column: pa.ChunkedArray, kind: Kind) -> list[Any]:
+def _iso(name: str, column: pa.ChunkedArray, kind: Kind) -> pa.ChunkedArray:
     if column.type.unit in ("s", "ms"):
         column = column.cast(pa.timestamp("us", column.type.tz))
     text = pc.replace_substring(
@@ -174,17 +193,17 @@ def _iso(name: str, column: pa.ChunkedArray, kind: Kind) -> list[Any]:
     )
     if pc.any(pc.starts_with(text, "<")).as_py():
         raise SinkError(f"column {name!r} holds a time outside the years 0001 to 9999, which ISO-8601 text cannot say")
-    if kind is Kind.INSTANT:
-        text = pc.binary_join_element_wise(text, "Z", "")
-    values: list[Any] = text.to_pylist()
-    return values
+    return pc.binary_join_element_wise(text, "Z", "") if kind is Kind.INSTANT else text
 
 
-def _digits(column: pa.ChunkedArray) -> list[Any]:
-    text: list[Any] = column.cast(pa.string()).to_pylist()
+def _digits(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    text = column.cast(pa.string())
     if column.type.scale > 6 or column.type.scale < 0:
         # Arrow writes small and scaled numbers as 1E-7; people and databases expect 0.0000001.
-        return [format(Decimal(digits), "f") if digits and "E" in digits else digits for digits in text]
+        scaled = pc.match_substring(text, "E")
+        if pc.any(scaled).as_py():
+            digits = [format(Decimal(value), "f") if value else None for value in text.to_pylist()]
+            return pa.array(digits, pa.string())
     return text
 
 

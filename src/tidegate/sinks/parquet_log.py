@@ -37,9 +37,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate import crash
-from tidegate.errors import Fenced, SinkError
+from tidegate.errors import SinkError
 from tidegate.publish import publish
 from tidegate.sinks.base import Delivery, SinkTarget
+from tidegate.sinks.marker import refuse_if_fenced
 from tidegate.sinks.panes import read_panes
 
 
@@ -169,13 +170,7 @@ class ParquetLogWriter:
         publish(self._claims / f"{self._target.claim:08d}.json", _json(self._whoami()))
 
     def _refuse_if_fenced(self) -> None:
-        newest = max(_numbers(self._claims), default=self._target.claim)
-        if newest > self._target.claim:
-            raise Fenced(
-                f"sink {self._target.sink!r} is held by claim {newest}, newer than ours ({self._target.claim}): "
-                "another driver has taken over this pipeline",
-                hint="stop this driver; the other one goes on from what was decided",
-            )
+        refuse_if_fenced(self._target, max(_numbers(self._claims), default=self._target.claim))
 
 
 def read_log(path: str | Path, sink: str | None = None) -> pa.Table:

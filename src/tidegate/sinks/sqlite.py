@@ -33,10 +33,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from tidegate.errors import SinkError
 from tidegate.sinks.base import SinkTarget
-from tidegate.sinks.panes import PANE, WINDOW, Kind
-from tidegate.sinks.sql import MARKERS, Dialect, SqlWriter
+from tidegate.sinks.panes import PANE, WINDOW, Kind, encode, kind_of
+from tidegate.sinks.sql import CHUNK_ROWS, MARKERS, Dialect, Layout, SqlWriter, TableName, quote
 from tidegate.time import SECOND, Duration, positive
 
 
@@ -45,18 +47,13 @@ def _key_term(column: str, kind: Kind) -> str:
     return f"ifnull({column}, {nothing})"
 
 
-def _nan_as_text(values: list[Any]) -> list[Any]:
-    """SQLite turns NaN into NULL, and the row of a NaN key would overwrite that of the NULL key."""
-    return ["NaN" if value is not None and math.isnan(value) else value for value in values]
+def _type_name(type_: pa.DataType) -> str:
+    return _TYPES.get(kind_of("", type_), "TEXT")
 
 
-DIALECT = Dialect(
-    placeholder="?",
-    types=dict.fromkeys(Kind, "TEXT")
-    | {Kind.INTEGER: "INTEGER", Kind.BOOLEAN: "INTEGER", Kind.REAL: "REAL", Kind.BINARY: "BLOB"},
-    key_term=_key_term,
-    encode_key=_nan_as_text,
-)
+_TYPES = {Kind.INTEGER: "INTEGER", Kind.BOOLEAN: "INTEGER", Kind.REAL: "REAL", Kind.BINARY: "BLOB"}
+
+DIALECT = Dialect(placeholder="?", type_name=_type_name, key_term=_key_term)
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ class SQLite:
             )
         connection = _Connection(Path(self.path), positive(self.busy_timeout, what="busy_timeout"))
         try:
-            return SqlWriter(connection, DIALECT, self.table, target)
+            return SqlWriter(connection, DIALECT, TableName(self.table), target)
         except BaseException:
             connection.close()
             raise
@@ -134,7 +131,8 @@ class _Connection:
             raise
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, *, alone: bool = False) -> Iterator[None]:
+        """Always alone: SQLite has one writer at a time."""
         with self._explained():
             self._refuse_if_moved()
             # IMMEDIATE: the marker that is read must still be true when the rows are written.
@@ -155,12 +153,27 @@ class _Connection:
         with self._explained():
             self._sqlite.execute(statement, parameters)
 
-    def execute_many(self, statement: str, rows: Iterator[tuple[Any, ...]]) -> int:
+    def upsert(self, layout: Layout, rows: pa.Table) -> int:
+        values = f"VALUES ({', '.join('?' * len(layout.types))})"
+        return self._execute_many(layout.upsert(values), _rows(layout, rows, tuple(layout.types)))
+
+    def delete(self, layout: Layout, rows: pa.Table) -> int:
+        conditions = (
+            f"{layout.key_term(name, quote(name))} = {layout.key_term(name, '?')}" for name in layout.identity
+        )
+        statement = f"DELETE FROM {layout.table.sql} WHERE {' AND '.join(conditions)}"
+        return self._execute_many(statement, _rows(layout, rows, layout.identity))
+
+    def _execute_many(self, statement: str, rows: Iterator[tuple[Any, ...]]) -> int:
         with self._explained():
             return max(0, self._sqlite.executemany(statement, rows).rowcount)
 
-    def columns(self, table: str) -> dict[str, str]:
-        return dict(self.query("SELECT name, type FROM pragma_table_info(?)", (table,)))
+    def columns(self, table: TableName) -> dict[str, str]:
+        return dict(self.query("SELECT name, type FROM pragma_table_info(?)", (table.name,)))
+
+    def ensure_unique(self, layout: Layout) -> None:
+        index = quote(f"{layout.table}_key")
+        self.execute(f"CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {layout.table.sql} ({layout.key_terms})")
 
     def close(self) -> None:
         self._sqlite.close()
@@ -186,6 +199,21 @@ class _Connection:
             name = getattr(error, "sqlite_errorname", "")
             hint = next((hint for code, hint in _HINTS.items() if name.startswith(code)), None)
             raise SinkError(f"SQLite database {self._path} cannot be written: {error}", hint=hint) from error
+
+
+def _rows(layout: Layout, table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """The rows as parameters of a statement, converted column by column, a chunk at a time."""
+    for start in range(0, table.num_rows, CHUNK_ROWS):
+        chunk = table.slice(start, CHUNK_ROWS)
+        yield from zip(*(_values(layout, name, chunk[name]) for name in names), strict=True)
+
+
+def _values(layout: Layout, name: str, column: pa.ChunkedArray) -> list[Any]:
+    values = encode(name, column)
+    if name in layout.key and kind_of(name, column.type) is Kind.REAL:
+        # SQLite turns NaN into NULL, and the row of a NaN key would overwrite that of the NULL key.
+        return ["NaN" if value is not None and math.isnan(value) else value for value in values]
+    return values
 
 
 _HINTS = {
