@@ -71,12 +71,13 @@ def kind_of(schema: Any) -> str:
 def variants(schema: Any) -> list[Any]:
     """Data that together visit every branch, every symbol, and the inside of every collection."""
     if isinstance(schema, dict) and "logicalType" in schema:
-        return {
+        known: dict[str, list[Any]] = {
             "timestamp-micros": [datetime.datetime(2024, 3, 1, 12, 0, 0, 123456, datetime.UTC)],
             "timestamp-millis": [datetime.datetime(2024, 3, 1, 12, 0, 0, 123000, datetime.UTC)],
             "date": [datetime.date(2024, 3, 1)],
             "decimal": [decimal.Decimal("-12345.67"), decimal.Decimal("0.00")],
-        }[schema["logicalType"]]
+        }
+        return known[schema["logicalType"]]
     match kind_of(schema):
         case "null":
             return [None]

@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from tests.contracts.avro_cases import changes, encode, read, records, variants
+
 from tidegate.contracts.avro import named_types, parse, schema_text
 from tidegate.contracts.avro_rules import avro_incompatibilities
 from tidegate.contracts.incompatibility import SILENT
