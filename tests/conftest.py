@@ -16,18 +16,25 @@ import pytest
 # Helpers are imported as `tests.workbench`, from wherever pytest was started.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests.servers import kafka, postgres, redis_server, registry
 from tests.workbench import Bench
+
+__all__ = ["kafka", "postgres", "redis_server", "registry"]  # fixtures of tests.servers, for all tests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The one session of a test run: two cores, the engine's own settings."""
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """The one session of a test run: two cores, the engine's own settings.
+
+    Jars cannot be added later, so it has those of all connectors when any test of this run needs servers.
+    """
     from tidegate.runtime.session import make_session
 
-    session = make_session("tests", "2", brief=True)
+    connectors = any(item.get_closest_marker("servers") for item in request.session.items)
+    session = make_session("tests", "2", brief=True, jars=("kafka", "avro", "delta") if connectors else ())
     yield session
     session.stop()
 

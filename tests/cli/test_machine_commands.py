@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from click.testing import Result
 
-from tidegate.runtime.session import java_release
+from tidegate.java import java_release
 
 Cli = Callable[..., Result]
 

@@ -12,6 +12,7 @@ from tidegate import __version__
 from tidegate.cli.check import check
 from tidegate.cli.conformance import conformance
 from tidegate.cli.demo import demo
+from tidegate.cli.dev import dev
 from tidegate.cli.dlq import dlq
 from tidegate.cli.doctor import doctor
 from tidegate.cli.explain import explain
@@ -30,5 +31,5 @@ def main() -> None:
     """Event-time pipelines on Apache Spark that never silently lose an event."""
 
 
-for command in (init, check, explain, run, status, dlq, schema, conformance, demo, doctor):
+for command in (init, check, explain, run, status, dlq, schema, conformance, demo, dev, doctor):
     main.add_command(command)

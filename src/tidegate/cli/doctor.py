@@ -11,15 +11,16 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import click
 
+from tidegate import jars
 from tidegate.cli.output import print_json, size
-from tidegate.runtime.session import OLDEST_JAVA, java_command, java_release
+from tidegate.java import OLDEST_JAVA, java_command, java_release
 
 _MEMORY = 2_000_000_000
 _DISK = 1_000_000_000
@@ -42,7 +43,8 @@ class Sign:
 def doctor(context: click.Context, as_json: bool) -> None:
     """Check what this machine has.
 
-    Python, Java, PySpark, memory, disk, time zone. Exits with 1 when something needed is missing.
+    Python, Java, PySpark, memory, disk, time zone; jars of connectors, programs of dev servers. Exits with 1 when
+    something needed is missing.
     """
     signs = list(examine())
     healthy = all(sign.ok or not sign.needed for sign in signs)
@@ -51,7 +53,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
     else:
         for sign in signs:
             mark = "ok     " if sign.ok else "PROBLEM" if sign.needed else "note   "
-            click.echo(f"{mark}  {sign.what:10} {sign.found}")
+            click.echo(f"{mark}  {sign.what:13} {sign.found}")
             if sign.remedy and not sign.ok:
                 click.echo(f"           → {sign.remedy}")
         click.echo("everything needed is there" if healthy else "something needed is missing")
@@ -63,6 +65,8 @@ def examine() -> Iterator[Sign]:
     yield _java()
     yield from (_package("pyspark", "4.2"), _package("pyarrow", "18"))
     yield from (_memory(), _cores(), _disk(), _temporary(), _time_zone())
+    yield from map(_jars, jars.groups())
+    yield from (_program("postgres", _postgres), _program("redis", lambda: shutil.which("redis-server")))
 
 
 def _python() -> Sign:
@@ -123,6 +127,30 @@ def _temporary() -> Sign:
             return Sign("temp", str(Path(file.name).parent), True)
     except OSError as error:
         return Sign("temp", f"cannot be written: {error}", False, "point TMPDIR at a writable folder with free space")
+
+
+def _jars(group: str) -> Sign:
+    """Whether a group of jars is at hand; they are fetched when something first needs them."""
+    total, missing = len(jars.of([group])), len(jars.missing([group]))
+    found = f"{total - missing} of {total} in {jars.folder()}"
+    remedy = (
+        "put the missing files there, or unset TIDEGATE_JARS"
+        if os.environ.get("TIDEGATE_JARS")
+        else f"fetched when first needed; or now: tidegate dev jars {group}"
+    )
+    return Sign(f"jars {group}", found, not missing, remedy, needed=False)
+
+
+def _program(server: str, find: Callable[[], str | Path | None]) -> Sign:
+    found = find()
+    remedy = f"`tidegate dev up {server}` installs it as root on Debian and Ubuntu; else install it yourself"
+    return Sign(server, str(found or "not installed"), found is not None, remedy, needed=False)
+
+
+def _postgres() -> Path | None:
+    from tidegate.dev.postgres import programs
+
+    return programs()
 
 
 def _time_zone() -> Sign:

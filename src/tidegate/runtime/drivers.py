@@ -54,7 +54,7 @@ def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
     if options.mode != "batch":
         check_log(spark_folder, position.last.offsets if position else None, checkpoint)
     watcher.say("starting Spark")
-    spark = make_session(app.name, options.cores)
+    spark = make_session(app.name, options.cores, jars=_jars(app))
     with _clear_errors(app), _stop_signals() as stop:
         first = position.last.sequence if position else 0
         engine = Engine(spark, app, checkpoint, watcher, _now())
@@ -70,6 +70,13 @@ def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
             engine.close()
     why = "stopped by signal" if stop.is_set() else {"continuous": "stopped"}.get(options.mode, "input taken")
     return RunSummary(engine.last.sequence - first, time.monotonic() - started, engine.last.totals, why)
+
+
+def _jars(app: App) -> tuple[str, ...]:
+    """The groups of jars that the connectors of an app need; most need none."""
+    connectors: list[object] = [source.connector for source in app.sources.values()]
+    connectors += [sink.connector for sink in app.sinks.values()]
+    return tuple(dict.fromkeys(group for connector in connectors for group in getattr(connector, "jars", ())))
 
 
 def refuse_unsound(app: App) -> None:

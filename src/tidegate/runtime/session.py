@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate import jars as locked
 from tidegate.errors import MachineError
+from tidegate.java import need_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,44 +56,19 @@ OUR_QUERY = {
 }
 """For our own query only: every other stream of the session would have to name its sources too."""
 
-OLDEST_JAVA = 17
 
-
-def java_command() -> Path:
-    """The Java that Spark would start: of JAVA_HOME when that is set, else the one on PATH."""
-    home = os.environ.get("JAVA_HOME")
-    return Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
-
-
-def java_release(command: Path) -> int | None:
-    """The feature release of a `java` command (8, 17, 21); None when it does not run."""
-    try:
-        done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=30, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    return int(match[1]) if match else None
-
-
-def need_java() -> None:
-    """Raise a sentence that helps, before Spark would raise a stack trace."""
-    command = java_command()
-    release = java_release(command)
-    if release is None or release < OLDEST_JAVA:
-        found = f"none runs at {command}" if release is None else f"{command} is Java {release}"
-        raise MachineError(
-            f"Spark needs Java {OLDEST_JAVA} or newer; {found}",
-            hint="install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME; see `tidegate doctor`",
-        )
-
-
-def make_session(name: str, cores: str = "*", *, brief: bool = False) -> SparkSession:
+def make_session(name: str, cores: str = "*", *, brief: bool = False, jars: Iterable[str] = ()) -> SparkSession:
     """A local session, or the one that `spark-submit` has set up, with the engine's settings.
 
-    `brief` is for tests and other short work: the JVM then compiles quickly rather than well.
+    `brief` is for tests and other short work: the JVM then compiles quickly rather than well. `jars` are the groups of
+    `tidegate.jars` that the session needs; under `spark-submit`, whoever submits brings them.
     """
     need_java()
     from pyspark.sql import SparkSession
+
+    files = [] if "PYSPARK_GATEWAY_PORT" in os.environ else [str(path) for path in locked.fetch(jars)]
+    if files and (running := SparkSession.getActiveSession()):
+        _refuse_without_jars(running, files)
 
     number = os.cpu_count() or 2 if cores == "*" else int(cores)
     builder = SparkSession.builder.appName(f"tidegate-{name}")
@@ -102,6 +76,8 @@ def make_session(name: str, cores: str = "*", *, brief: bool = False) -> SparkSe
         builder = builder.master(f"local[{cores}]").config(
             "spark.driver.memory", os.environ.get("TIDEGATE_MEMORY", "2g")
         )
+    if files:
+        builder = builder.config("spark.jars", ",".join(files))
     if brief or "TIDEGATE_BRIEF" in os.environ:
         builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     settings = SETTINGS | {
@@ -116,6 +92,16 @@ def make_session(name: str, cores: str = "*", *, brief: bool = False) -> SparkSe
     session.sparkContext.setLogLevel("OFF" if "TIDEGATE_DEBUG" not in os.environ else "WARN")
     _quiet_python()
     return session
+
+
+def _refuse_without_jars(running: SparkSession, files: list[str]) -> None:
+    """Jars given to a session that runs would be ignored, and Spark would fail later, in words nobody can act on."""
+    there = {Path(path).name for path in running.sparkContext.getConf().get("spark.jars", "").split(",")}
+    if absent := [name for path in files if (name := Path(path).name) not in there]:
+        raise MachineError(
+            f"the Spark session that runs in this process was started without {', '.join(absent)}",
+            hint="stop it first, or start it with them: make_session(…, jars=…) before anything else makes a session",
+        )
 
 
 def _quiet_python() -> None:
