@@ -20,7 +20,7 @@ from tidegate.aggregates import (
     top_k,
 )
 from tidegate.app import App
-from tidegate.contracts import Contract
+from tidegate.contracts import Contract, Registry
 from tidegate.errors import TidegateError
 from tidegate.sources.files import Files
 from tidegate.stream import Stream
@@ -81,6 +81,7 @@ __all__ = [
     "Manual",
     "Memory",
     "ParquetLog",
+    "Registry",
     "Rolling",
     "SQLite",
     "Session",

@@ -185,7 +185,8 @@ def register(
 
 
 def _client(registry: str | None, auth: str | None, ca: str | None) -> RegistryClient:
-    from tidegate.contracts.registry_client import RegistryClient, Tls
+    from tidegate.contracts.registry import Tls
+    from tidegate.contracts.registry_client import RegistryClient
 
     if registry is None:
         raise click.UsageError("give the address of the registry: --registry URL, or TIDEGATE_REGISTRY")

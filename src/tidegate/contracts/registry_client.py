@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 
 from tidegate.contracts.avro import AvroType, named_types
 from tidegate.contracts.compatibility import DEFAULT, MODES, Mode
+from tidegate.contracts.registry import NotThere, Tls, without_secrets
 from tidegate.contracts.schema import Form, Schema
 from tidegate.errors import ContractError, Unavailable
 
@@ -28,25 +29,6 @@ _CONTENT = "application/vnd.schemaregistry.v1+json"
 _FORMS: dict[str, Form] = {"AVRO": "avro", "JSON": "json"}
 _TYPES: dict[str, str] = {"avro": "AVRO", "json": "JSON"}
 _WAITING_HELPS = (408, 429, 500, 502, 503, 504)
-
-
-@dataclass(frozen=True)
-class Tls:
-    """How the registry's certificate is checked, and our own: paths of PEM files."""
-
-    ca: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-
-    def context(self) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cafile=self.ca)
-            if self.certificate is not None:
-                context.load_cert_chain(self.certificate, self.key)
-        except (OSError, ssl.SSLError) as error:
-            named = ", ".join(path for path in (self.ca, self.certificate, self.key) if path)
-            raise ContractError(f"the certificates for the registry cannot be used ({named}): {error}") from error
-        return context
 
 
 @dataclass(frozen=True)
@@ -66,49 +48,51 @@ class RegistryClient:
     auth: tuple[str, str] | str | None = field(default=None, repr=False)
     tls: Tls | None = None
     timeout: float = 10.0
-    _versions: dict[tuple[str, int], Registered] = field(default_factory=dict, init=False, repr=False)
+    _said: dict[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict, init=False, repr=False)
+    _parsed: dict[tuple[str, int], Registered] = field(default_factory=dict, init=False, repr=False)
     _context: ssl.SSLContext | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ContractError(
-                f"{_without_secrets(self.url)!r} is not the address of a registry",
-                hint="it begins with http:// or https://; for Apicurio it ends in /apis/ccompat/v7",
-            )
         if parts.username is not None and self.auth is None:
             self.auth = (parts.username, parts.password or "")
-        self.url = _without_secrets(self.url).rstrip("/")
+        self.url = without_secrets(self.url)
 
     # -- subjects and versions --------------------------------------------------------------------------------------
 
     def subjects(self) -> list[str]:
         return list(self._call("GET", "/subjects"))
 
-    def versions(self, subject: str) -> list[int]:
-        """The versions of a subject, oldest first, with those that were deleted softly: their records are still there.
+    def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
+        """The versions of a subject, oldest first; a subject that does not exist has none.
 
-        A subject that does not exist has none.
+        `deleted`: also those that were deleted softly, for the records that were written with them are still there.
         """
         try:
-            return sorted(self._call("GET", f"/subjects/{_part(subject)}/versions?deleted=true"))
+            return sorted(self._call("GET", f"/subjects/{_part(subject)}/versions{'?deleted=true' if deleted else ''}"))
         except NotThere:
             return []
 
     def version(self, subject: str, version: int | str) -> Registered:
         """A version of a subject, by number or ``"latest"``."""
-        known = self._versions.get((subject, version)) if isinstance(version, int) else None
-        if known is not None:
-            return known
-        deleted = "" if version == "latest" else "?deleted=true"
-        said = self._call("GET", f"/subjects/{_part(subject)}/versions/{version}{deleted}")
-        name = f"{subject} version {said['version']}"
-        found = Registered(int(said["id"]), int(said["version"]), self._schema(said, name))
-        self._versions[subject, found.version] = found
-        return found
+        said = self.said(subject, version)
+        number = int(said["version"])
+        if (subject, number) not in self._parsed:
+            schema = self._schema(said, f"{subject} version {number}")
+            self._parsed[subject, number] = Registered(int(said["id"]), number, schema)
+        return self._parsed[subject, number]
+
+    def said(self, subject: str, version: int | str) -> Mapping[str, Any]:
+        """A version as the registry tells it: its id, and its schema as text that may not be one."""
+        known = self._said.get((subject, version)) if isinstance(version, int) else None
+        if known is None:
+            deleted = "" if version == "latest" else "?deleted=true"
+            known = self._call("GET", f"/subjects/{_part(subject)}/versions/{version}{deleted}")
+            self._said[subject, int(known["version"])] = known
+        return known
 
     def history(self, subject: str) -> list[Registered]:
-        """All versions of a subject, oldest first; only those that are new to us are fetched."""
+        """All versions of a subject that were not deleted, oldest first."""
         return [self.version(subject, number) for number in self.versions(subject)]
 
     def schema(self, id: int) -> Schema:
@@ -226,17 +210,13 @@ class RegistryClient:
             case 404 if str(said.get("error_code", "")).startswith("404"):
                 return NotThere(f"the schema registry {self.url} does not have it: {call} ({told})")
             case 409:
-                return ContractError(f"the schema registry finds the schema incompatible ({told})")
+                return ContractError(f"the schema registry refuses the schema ({told})")
             case 422:
                 return ContractError(f"the schema registry finds the schema invalid ({told})")
         hint = "is this the address of a schema registry? For Apicurio it ends in /apis/ccompat/v7"
         return ContractError(
             f"the schema registry {self.url} answered {call} with {told}", hint=hint if error.code == 404 else None
         )
-
-
-class NotThere(ContractError):
-    """The registry has no such subject, version or schema."""
 
 
 def _body(schema: Schema) -> dict[str, Any]:
@@ -254,8 +234,3 @@ def _part(name: str) -> str:
 def _words(reason: object) -> str:
     strerror = getattr(reason, "strerror", None)
     return str(strerror or reason).lower() if strerror else str(reason)
-
-
-def _without_secrets(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -129,14 +129,22 @@ def _read(path: Path, columns: list[str]) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from tidegate.deadletter.write import SCHEMA
+
     try:
         # `partitioning=None`: folder names such as `operator=x` must not become columns
-        table = pq.read_table(path, columns=columns, partitioning=None)
+        there = pq.read_schema(path).names
+        table = pq.read_table(path, columns=[name for name in columns if name in there], partitioning=None)
     except (OSError, pa.ArrowException) as error:
         raise CheckpointError(
             f"dead letters in {path} cannot be read: {error}",
             hint="the file is named by a record and must be there; restore it from a copy of the checkpoint",
         ) from error
+    # Letters that were written before there was such a field do not have it.
+    for name in columns:
+        if name not in there:
+            table = table.append_column(name, pa.nulls(table.num_rows, SCHEMA.field(name).type))
+    table = table.select(columns)
     # Spark may write INT96, which comes back in nanoseconds and without a time zone; it is always UTC.
     for name in set(columns) & set(_TIMES):
         index = table.column_names.index(name)

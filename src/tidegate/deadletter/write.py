@@ -16,7 +16,7 @@ from tidegate.deadletter.letter import ABOUT, COLUMNS
 INSTANT = pa.timestamp("us", tz="UTC")
 
 _TYPES = {"STRING": pa.string(), "BIGINT": pa.int64(), "INT": pa.int32(), "TIMESTAMP": INSTANT, "BINARY": pa.binary()}
-_FEW_VALUES = ["pipeline", "source", "operator", "reason", "error", "partition", "origin", "status"]
+_FEW_VALUES = ["pipeline", "source", "operator", "reason", "error", "partition", "origin", "status", "subject", "path"]
 SCHEMA = pa.schema([(name, _TYPES[type_]) for name, type_ in COLUMNS])
 
 
@@ -101,6 +101,9 @@ def _letters(rows: pa.Table, about: Circumstances) -> pa.Table:
         "window_start": _instant(fields["window_start"]),
         "window_end": _instant(fields["window_end"]),
         "allowed_lateness_ms": pc.divide(lateness, 1000),
+        "subject": fields["subject"],
+        "schema_id": fields["schema_id"],
+        "path": fields["path"],
         "failed_at": same(about.clock, pa.int64()).cast(INSTANT),
         "attempt": same(1, pa.int32()),
         "status": same("new", pa.string()),

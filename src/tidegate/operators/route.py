@@ -1,9 +1,9 @@
 """Route: what leaves before any operator sees it, with the reason.
 
 An event is judged by what is fixed before the batch starts – the contract, the clock, the watermark – in this order:
-`MALFORMED` (from decoding), `EXPRESSION_ERROR` (isolated as poison), `NULL_EVENT_TIME`, `CONTRACT_VIOLATION`, `FUTURE`,
-then `DUPLICATE`. The rest has *passed*. Rows are marked, never dropped, so one pass serves operators, dead
-letters and the ledger.
+`MALFORMED` and `SCHEMA_UNKNOWN` (from decoding), `EXPRESSION_ERROR` (isolated as poison), `NULL_EVENT_TIME`,
+`CONTRACT_VIOLATION`, `FUTURE`, then `DUPLICATE`. The rest has *passed*. Rows are marked, never dropped, so one pass
+serves operators, dead letters and the ledger.
 
 User expressions are evaluated only on rows that are still without a reason: a CASE keeps a refused record from
 throwing.
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.operators.decode import DECODED
+from tidegate.operators.decode_wire import reads_headers
 from tidegate.operators.sql import Relation, Thresholds, clip, quote, select, text, user
 from tidegate.watermarks import Watermark
 
@@ -45,12 +46,18 @@ def record_columns(source: SourceNode) -> tuple[str, ...]:
     return tuple(quote(f"_tg.{name}") for name in source.contract.names) if typed else ()
 
 
+def schema_columns(source: SourceNode) -> tuple[str, ...]:
+    """What names the schema of a record, where it does not stand in the record itself."""
+    return ("_tg_schema",) if reads_headers(source) else ()
+
+
 def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int, str] | None = None) -> Rows:
     """The rows of a source with their envelope (event time and reason in it) and `_alive`: has it passed?"""
     names = [quote(name) for name in source.contract.names]
-    records = record_columns(source)
+    records, schemas = record_columns(source), schema_columns(source)
     mine = [*DECODED, *names, *[f"{name} AS {record}" for name, record in zip(names, records, strict=False)]]
-    carried = [*DECODED, *names, *records]
+    mine += [f"_schema AS {column}" for column in schemas]
+    carried = [*DECODED, *names, *records, *schemas]
     sound = "_reason IS NULL"
     if poison:
         entries = ", ".join(f"{position}L, {text(said)}" for position, said in poison.items())
@@ -81,8 +88,13 @@ def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int
         "_tg_id": identity,
     }
     columns = [f"{envelope[name]} AS {name}" for name in ENVELOPE]
-    relation = select([*columns, *records, "_verdict IS NULL AS _alive", *names], judged)
-    return Rows(relation, source.contract.names, (*ENVELOPE, *records))
+    relation = select([*columns, *records, *schemas, "_verdict IS NULL AS _alive", *names], judged)
+    return Rows(relation, source.contract.names, (*ENVELOPE, *records, *schemas))
+
+
+def missing(name: str) -> str:
+    """The sentence about a required field that is not there."""
+    return f"required field {name} is missing"
 
 
 def _judgement(source: SourceNode, clock: int, *, poisoned: bool) -> list[tuple[str, str, str]]:
@@ -92,7 +104,7 @@ def _judgement(source: SourceNode, clock: int, *, poisoned: bool) -> list[tuple[
         cases.append(("_poison IS NOT NULL", "'EXPRESSION_ERROR'", "_poison"))
     cases.append(("_time IS NULL", "'NULL_EVENT_TIME'", text(f"{source.event_time} is NULL")))
     for name in source.contract.required:
-        cases.append((f"{quote(name)} IS NULL", "'CONTRACT_VIOLATION'", text(f"required field {name} is missing")))
+        cases.append((f"{quote(name)} IS NULL", "'CONTRACT_VIOLATION'", text(missing(name))))
     for name, condition in source.contract.expectations:
         broken = f"NOT coalesce(({user(condition)}), false)"
         cases.append((broken, "'CONTRACT_VIOLATION'", text(f"expectation broken: {name}")))

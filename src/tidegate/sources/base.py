@@ -9,6 +9,10 @@ A source turns its system's rows into five columns, the same in streaming and in
 - ``_arrival`` (bigint, µs): the broker's or file's timestamp;
 - ``_raw`` (binary): the record byte for byte, or NULL when the system hands out typed columns (Parquet),
   which then follow under their own names.
+
+A connector whose records have headers says so (`has_headers = True`) and adds ``_headers`` (array of structs of `key`,
+string, and `value`, binary). When the contract has a *wire* (Avro, a schema registry) that says how to read ``_raw``,
+and the connector's `encoding` does not matter.
 """
 
 from __future__ import annotations
