@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import ssl
 import urllib.error
 import urllib.request
@@ -28,6 +29,7 @@ from tidegate.errors import ContractError, Unavailable
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 _FORMS: dict[str, Form] = {"AVRO": "avro", "JSON": "json"}
 _TYPES: dict[str, str] = {"avro": "AVRO", "json": "JSON"}
+_NOT_THERE = re.compile(r"404\d\d")
 _WAITING_HELPS = (408, 429, 500, 502, 503, 504)
 
 
@@ -207,7 +209,9 @@ class RegistryClient:
                     f"the schema registry {self.url} refuses us ({told})",
                     hint="give user and password: auth=(user, password), or --auth, or TIDEGATE_REGISTRY_AUTH",
                 )
-            case 404 if str(said.get("error_code", "")).startswith("404"):
+            case 404 if _NOT_THERE.fullmatch(
+                str(said.get("error_code"))
+            ):  # 40401, 40402 …; a wrong address has no such code
                 return NotThere(f"the schema registry {self.url} does not have it: {call} ({told})")
             case 409:
                 return ContractError(f"the schema registry refuses the schema ({told})")
