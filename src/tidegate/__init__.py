@@ -21,7 +21,7 @@ from tidegate.aggregates import (
     top_k,
 )
 from tidegate.app import App
-from tidegate.contracts import Contract
+from tidegate.contracts import Contract, Registry
 from tidegate.errors import TidegateError
 from tidegate.sources.files import Files
 from tidegate.sources.kafka import Kafka
@@ -95,6 +95,7 @@ __all__ = [
     "Postgres",
     "Punctuated",
     "Redis",
+    "Registry",
     "Rolling",
     "SQLite",
     "Session",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.contracts import Contract, load_contract
+from tidegate.contracts import Contract, Registry, load_contract
 from tidegate.errors import PipelineError
 from tidegate.sinks.base import Sink
 from tidegate.sources.base import Source
@@ -43,7 +43,7 @@ class App:
         name: str,
         connector: Source,
         *,
-        contract: str | Path | Contract,
+        contract: str | Path | Contract | Registry,
         event_time: str,
         event_id: str | None = None,
         watermark: WatermarkStrategy | None = None,

@@ -19,6 +19,7 @@ from tidegate.cli.explain import explain
 from tidegate.cli.failures import CarefulGroup
 from tidegate.cli.init import init
 from tidegate.cli.run import run
+from tidegate.cli.schema import schema
 from tidegate.cli.status import status
 
 __all__ = ["main"]
@@ -30,5 +31,5 @@ def main() -> None:
     """Event-time pipelines on Apache Spark that never silently lose an event."""
 
 
-for command in (init, check, explain, run, status, dlq, conformance, demo, dev, doctor):
+for command in (init, check, explain, run, status, dlq, schema, conformance, demo, dev, doctor):
     main.add_command(command)

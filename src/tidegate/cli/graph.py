@@ -58,6 +58,8 @@ def _source(source: SourceNode) -> Box:
     lines += [f"watermark: {source.watermark}"]
     required = ", ".join(source.contract.required)
     lines += [f"{len(source.contract.fields)} fields" + (f", required: {required}" if required else "")]
+    wire = source.contract.wire
+    lines += [wire.registry.describe() if wire.registry else "Avro"] if wire else []
     lines += [f"expect {name}" for name, _ in source.contract.expectations]
     return Box(f"source.{source.name}", "source", source.name, tuple(lines))
 

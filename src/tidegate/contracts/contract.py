@@ -1,8 +1,9 @@
 """A contract: the fields of an event, which of them are required, and what must hold for each row.
 
-It is written as Spark DDL (``"payment_id STRING NOT NULL, amount DECIMAL(12,2)"``), as a file with such
-DDL (``.ddl``, ``.sql``), or as a JSON Schema file (``.json``). A record that does not parse is a dead letter
-`MALFORMED`; one that parses but lacks a required field or breaks an expectation is `CONTRACT_VIOLATION`.
+It is written as Spark DDL (``"payment_id STRING NOT NULL, amount DECIMAL(12,2)"``), as a file with such DDL (``.ddl``,
+``.sql``), as a JSON Schema (``.json``) or an Avro schema (``.avsc``), or it comes from a schema registry. A record that
+does not parse is a dead letter `MALFORMED`; one that parses but lacks a required field or breaks an expectation is
+`CONTRACT_VIOLATION`.
 
 Contracts are read without Spark, so that `tidegate check` needs no session.
 
@@ -12,13 +13,11 @@ Contracts are read without Spark, so that `tidegate check` needs no session.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
+from tidegate.contracts.wire import Wire
 from tidegate.errors import ContractError
 
 TYPES = frozenset(
@@ -68,10 +67,14 @@ class Field:
 
 @dataclass(frozen=True, init=False)
 class Contract:
-    """Fields, required fields, and named expectations (SQL conditions that every row must meet)."""
+    """Fields, required fields, and named expectations (SQL conditions that every row must meet).
+
+    `wire` says how the records lie in the source; without it they are written as the connector says.
+    """
 
     fields: tuple[Field, ...]
     expectations: tuple[tuple[str, str], ...]
+    wire: Wire | None = None
 
     def __init__(
         self,
@@ -79,6 +82,7 @@ class Contract:
         *,
         required: Sequence[str] = (),
         expect: Mapping[str, str] | Sequence[str] = (),
+        wire: Wire | None = None,
     ) -> None:
         fields = parse_ddl(schema) if isinstance(schema, str) else tuple(schema)
         names = [field.name for field in fields]
@@ -107,6 +111,7 @@ class Contract:
         )
         pairs = expect.items() if isinstance(expect, Mapping) else [(sql, sql) for sql in expect]
         object.__setattr__(self, "expectations", tuple(pairs))
+        object.__setattr__(self, "wire", wire)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -147,76 +152,3 @@ def parse_ddl(text: str) -> tuple[Field, ...]:
             )
         fields.append(Field(match[1] or match[2], match[3].strip(), bool(match[4])))
     return tuple(fields)
-
-
-_JSON_TYPES = {"string": "STRING", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
-_JSON_FORMATS = {"date-time": "TIMESTAMP", "date": "DATE"}
-
-
-def _json_type(schema: Mapping[str, Any], path: str) -> str:
-    kinds = schema.get("type")
-    kind = next((k for k in kinds if k != "null"), None) if isinstance(kinds, list) else kinds
-    if kind == "string" and schema.get("format") in _JSON_FORMATS:
-        return _JSON_FORMATS[schema["format"]]
-    if kind == "number" and "multipleOf" in schema:
-        digits = len(str(schema["multipleOf"]).partition(".")[2])
-        return f"DECIMAL(38,{digits})" if digits else "DOUBLE"
-    if kind in _JSON_TYPES:
-        return _JSON_TYPES[kind]
-    if kind == "array":
-        return f"ARRAY<{_json_type(schema.get('items', {}), path + '[]')}>"
-    if kind == "object":
-        inner = [f"`{name}`: {_json_type(sub, f'{path}.{name}')}" for name, sub in schema.get("properties", {}).items()]
-        return f"STRUCT<{', '.join(inner)}>"
-    raise ContractError(
-        f"{path}: JSON Schema type {kinds!r} is not known here",
-        hint="use string, integer, number, boolean, array or object (and format date-time or date)",
-    )
-
-
-def _json_expectations(schema: Mapping[str, Any]) -> dict[str, str]:
-    """The JSON Schema bounds that are plain SQL conditions on one field."""
-    found: dict[str, str] = {}
-    for name, sub in schema.get("properties", {}).items():
-        for word, sign in (
-            ("minimum", ">="),
-            ("maximum", "<="),
-            ("exclusiveMinimum", ">"),
-            ("exclusiveMaximum", "<"),
-        ):
-            if word in sub:
-                found[f"{name} {sign} {sub[word]}"] = f"`{name}` IS NULL OR `{name}` {sign} {sub[word]}"
-        if "enum" in sub:
-            values = ", ".join(
-                "'" + str(v).replace("'", "''") + "'" if isinstance(v, str) else str(v) for v in sub["enum"]
-            )
-            found[f"{name} in enum"] = f"`{name}` IS NULL OR `{name}` IN ({values})"
-    return found
-
-
-def load_contract(spec: str | Path | Contract) -> Contract:
-    """A contract from a value, a DDL text, or a file (`.json` is JSON Schema, `.ddl` and `.sql` are DDL)."""
-    if isinstance(spec, Contract):
-        return spec
-    path = Path(spec)
-    if path.suffix not in (".json", ".ddl", ".sql", ".avsc"):
-        return Contract(str(spec))
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise ContractError(f"contract {str(spec)!r} cannot be read: {error.strerror}") from error
-    if path.suffix == ".avsc":
-        raise ContractError(
-            f"contract {str(spec)!r}: Avro contracts are not known yet",
-            hint="use DDL or JSON Schema (.ddl, .sql, .json)",
-        )
-    if path.suffix != ".json":
-        return Contract(text)
-    try:
-        schema = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ContractError(f"contract {str(spec)!r} is not JSON: {error}") from error
-    if not isinstance(schema, dict) or "properties" not in schema:
-        raise ContractError(f"contract {str(spec)!r} is not a JSON Schema of an object with `properties`")
-    fields = [Field(name, _json_type(sub, name)) for name, sub in schema["properties"].items()]
-    return Contract(fields, required=schema.get("required", ()), expect=_json_expectations(schema))

@@ -19,6 +19,7 @@ Reason = Literal[
     "PARTIALLY_LATE",
     "EXPRESSION_ERROR",
     "CORRUPT_FILE",
+    "SCHEMA_UNKNOWN",
 ]
 
 COPIES: tuple[str, ...] = ("DUPLICATE", "PARTIALLY_LATE")
@@ -42,6 +43,9 @@ COLUMNS: tuple[tuple[str, str], ...] = (
     ("window_start", "TIMESTAMP"),  # of the last window it missed
     ("window_end", "TIMESTAMP"),
     ("allowed_lateness_ms", "BIGINT"),
+    ("subject", "STRING"),  # of the schema registry
+    ("schema_id", "BIGINT"),  # that the record names
+    ("path", "STRING"),  # the field that breaks the contract
     ("failed_at", "TIMESTAMP"),  # the batch's clock
     ("attempt", "INT"),
     ("status", "STRING"),  # new
@@ -59,5 +63,8 @@ ABOUT = {
     "time": "BIGINT",
     "window_start": "BIGINT",
     "window_end": "BIGINT",
+    "subject": "STRING",
+    "schema_id": "BIGINT",
+    "path": "STRING",
 }
 """What the staged form of a letter says about its event, as JSON."""

@@ -14,7 +14,7 @@ from tidegate import crash
 from tidegate.deadletter.arrow import INSTANT, SCHEMA, TYPES
 from tidegate.deadletter.letter import ABOUT
 
-_FEW_VALUES = ["pipeline", "source", "operator", "reason", "error", "partition", "origin", "status"]
+_FEW_VALUES = ["pipeline", "source", "operator", "reason", "error", "partition", "origin", "status", "subject", "path"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,9 @@ def _letters(rows: pa.Table, about: Circumstances) -> pa.Table:
         "window_start": _instant(fields["window_start"]),
         "window_end": _instant(fields["window_end"]),
         "allowed_lateness_ms": pc.divide(lateness, 1000),
+        "subject": fields["subject"],
+        "schema_id": fields["schema_id"],
+        "path": fields["path"],
         "failed_at": same(about.clock, pa.int64()).cast(INSTANT),
         "attempt": same(1, pa.int32()),
         "status": same("new", pa.string()),

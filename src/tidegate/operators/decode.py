@@ -9,15 +9,16 @@ Columns are flat: a struct would be put together, with every number boxed, for e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tidegate.operators.decode_wire import RAW as RAW
+from tidegate.operators.decode_wire import decode_wire
 from tidegate.operators.sql import Relation, quote, select, text
 
 if TYPE_CHECKING:
+    from tidegate.contracts.wire import Writer
     from tidegate.stream import SourceNode
-
-RAW = {"_partition": "STRING", "_origin": "STRING", "_position": "BIGINT", "_arrival": "BIGINT", "_raw": "BINARY"}
-"""What a connector says of each record (see `sources.base`)."""
 
 DECODED = (*RAW, "_reason", "_error", "_row")
 """The envelope of a decoded record. `_row` numbers the rows: unique, and the same each time they are evaluated."""
@@ -34,8 +35,13 @@ def decoded_columns(source: SourceNode) -> tuple[str, ...]:
     return (*DECODED, *source.connector.extra)
 
 
-def decode(source: SourceNode, raw: Relation) -> Relation:
-    """The rows of one source: the envelope, and a column for each field of the contract."""
+def decode(source: SourceNode, raw: Relation, writers: Sequence[Writer] = ()) -> Relation:
+    """The rows of one source: the envelope, and a column for each field of the contract.
+
+    `writers` are the schemas that the records can have been written with, where each record names its own.
+    """
+    if source.contract.wire is not None and source.connector.encoding != "record":
+        return decode_wire(source, raw, writers)
     names = source.contract.names
     numbered = "monotonically_increasing_id() AS _row"
     raw_columns = (*RAW, *source.connector.extra)

@@ -22,9 +22,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.operators.assign import Assignment
+from tidegate.operators.decode_wire import AT, PREFIX
 from tidegate.operators.path import WHOLE, internal
-from tidegate.operators.route import Rows, extra_columns, marks, record_columns
+from tidegate.operators.route import Rows, extra_columns, marks, missing, record_columns, schema_columns
 from tidegate.operators.sql import Relation, Thresholds, quote, select, text, user
+from tidegate.stream import PaneSource
 from tidegate.windows import Session
 
 if TYPE_CHECKING:
@@ -167,7 +169,7 @@ def fold_source(source: SourceNode, routed: Rows, pipeline: str) -> Relation:
         f"CASE WHEN _tg_reason = 'DUPLICATE' THEN {duplicate} WHEN _tg_reason IS NOT NULL THEN {_CODE['dead']} "
         f"ELSE {_CODE['passed']} END AS _fate"
     )
-    about = _about(pipeline, source.name, "CAST(NULL AS STRING)", {})
+    about = _about(pipeline, source, "CAST(NULL AS STRING)", {})
     letter = (
         f"CASE WHEN _fate = {_CODE['dead']} THEN named_struct("
         f"'reason', _tg_reason, 'error', _tg_error, 'about', {about}, 'raw', {_raw(source)}) END AS _dead"
@@ -203,21 +205,44 @@ def _letter(node: WindowNode, pipeline: str) -> str:
         f"'reason', CASE WHEN {missed} THEN 'PARTIALLY_LATE' WHEN _alive THEN 'LATE' ELSE _tg_reason END, "
         f"'error', CASE WHEN {missed} THEN 'some windows of the event had closed' "
         "WHEN _alive THEN 'every window of the event had closed' ELSE _tg_error END, "
-        f"'about', {_about(pipeline, node.source.name, operator, window)}, 'raw', {_raw(node.source)}) END"
+        f"'about', {_about(pipeline, node.source, operator, window)}, 'raw', {_raw(node.source)}) END"
     )
 
 
-def _about(pipeline: str, source: str, operator: str, window: Mapping[str, str]) -> str:
+def _about(pipeline: str, source: Input, operator: str, window: Mapping[str, str]) -> str:
     known = {
-        "id": _identity(pipeline, source, operator),
+        "id": _identity(pipeline, source.name, operator),
         "operator": operator,
         "origin": "_tg_origin",
         "position": "_tg_position",
         "arrival": "_tg_arrival",
         "time": "_tg_time",
     }
-    fields = ", ".join(f"'{name}', {sql}" for name, sql in (known | dict(window)).items())
+    known |= dict(window) | _schema(source)
+    fields = ", ".join(f"'{name}', {sql}" for name, sql in known.items())
     return f"to_json(named_struct({fields}))"
+
+
+def _schema(source: Input) -> dict[str, str]:
+    """Which schema the record names, and which field breaks the contract; read from what is there already."""
+    found: dict[str, str] = {}
+    if isinstance(source, PaneSource):
+        return found
+    wire = source.contract.wire
+    paths = [f"WHEN {text(missing(name))} THEN {text(name)}" for name in source.contract.required]
+    inside = f"substring_index(substring(_tg_error, {len(AT) + 1}), ': ', 1)"
+    breaks = f"WHEN _tg_reason = 'CONTRACT_VIOLATION' AND startswith(_tg_error, {text(AT)}) THEN {inside}"
+    known = f"CASE _tg_error {' '.join(paths)} END" if paths else "CAST(NULL AS STRING)"
+    if paths or wire is not None:
+        found["path"] = f"CASE {breaks} ELSE {known} END" if wire is not None else known
+    if wire is not None and wire.registry is not None:
+        frame = next(iter(schema_columns(source)), f"substring(_tg_raw, 1, {PREFIX})")
+        number = f"CAST(conv(hex(substring({frame}, 2, 4)), 16, 10) AS BIGINT)"
+        found["subject"] = text(wire.registry.subject)
+        found["schema_id"] = (
+            f"CASE WHEN length({frame}) = {PREFIX} AND substring({frame}, 1, 1) = X'00' THEN {number} END"
+        )
+    return found
 
 
 def _identity(pipeline: str, source: str, operator: str) -> str:

@@ -1,9 +1,9 @@
 """Route: what leaves before any operator sees it, with the reason.
 
 An event is judged by what is fixed before the batch starts – the contract, the clock, the watermark – in this order:
-`MALFORMED` (from decoding), `EXPRESSION_ERROR` (isolated as poison), `NULL_EVENT_TIME`, `CONTRACT_VIOLATION`, `FUTURE`,
-then `DUPLICATE`. The rest has *passed*. Rows are marked, never dropped, so one pass serves operators, dead
-letters and the ledger.
+`MALFORMED` and `SCHEMA_UNKNOWN` (from decoding), `EXPRESSION_ERROR` (isolated as poison), `NULL_EVENT_TIME`,
+`CONTRACT_VIOLATION`, `FUTURE`, then `DUPLICATE`. The rest has *passed*. Rows are marked, never dropped, so one pass
+serves operators, dead letters and the ledger.
 
 User expressions are evaluated only on rows that are still without a reason: a CASE keeps a refused record from
 throwing.
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.operators.decode import decoded_columns
+from tidegate.operators.decode_wire import reads_headers
 from tidegate.operators.sql import BEGINNING, Relation, Thresholds, clip, quote, select, text, user
 from tidegate.stream import PaneSource, SourceNode
 from tidegate.watermarks import ArrivalTime, Punctuated, Watermark
@@ -59,13 +60,19 @@ def extra_columns(source: Input) -> dict[str, str]:
     return {f"_tg{name}": name for name in source.connector.extra}
 
 
+def schema_columns(source: SourceNode) -> tuple[str, ...]:
+    """What names the schema of a record, where it does not stand in the record itself."""
+    return ("_tg_schema",) if reads_headers(source) else ()
+
+
 def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int, str] | None = None) -> Rows:
     """The rows of a source with their envelope (event time and reason in it) and `_alive`: has it passed?"""
     names = [quote(name) for name in source.contract.names]
-    records = record_columns(source)
+    records, schemas = record_columns(source), schema_columns(source)
     known = decoded_columns(source)
     mine = [*known, *names, *[f"{name} AS {record}" for name, record in zip(names, records, strict=False)]]
-    carried = [*known, *names, *records]
+    mine += [f"_schema AS {column}" for column in schemas]
+    carried = [*known, *names, *records, *schemas]
     sound = "_reason IS NULL"
     if poison:
         entries = ", ".join(f"{position}L, {text(said)}" for position, said in poison.items())
@@ -98,8 +105,8 @@ def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int
     if marks(source):
         envelope["_tg_mark"] = _mark(source, clock)
     columns = [f"{sql} AS {name}" for name, sql in envelope.items()]
-    relation = select([*columns, *records, "_verdict IS NULL AS _alive", *names], judged)
-    return Rows(relation, source.contract.names, (*envelope, *records))
+    relation = select([*columns, *records, *schemas, "_verdict IS NULL AS _alive", *names], judged)
+    return Rows(relation, source.contract.names, (*envelope, *records, *schemas))
 
 
 def _mark(source: SourceNode, clock: int) -> str:
@@ -114,6 +121,11 @@ def _mark(source: SourceNode, clock: int) -> str:
     return f"CASE WHEN _verdict IS NULL THEN {said} END"
 
 
+def missing(name: str) -> str:
+    """The sentence about a required field that is not there."""
+    return f"required field {name} is missing"
+
+
 def _judgement(source: SourceNode, clock: int, *, poisoned: bool) -> list[tuple[str, str, str]]:
     """What speaks against an event, in order: condition, reason, and a sentence."""
     cases = [("_reason IS NOT NULL", "_reason", "_error")]
@@ -121,7 +133,7 @@ def _judgement(source: SourceNode, clock: int, *, poisoned: bool) -> list[tuple[
         cases.append(("_poison IS NOT NULL", "'EXPRESSION_ERROR'", "_poison"))
     cases.append(("_time IS NULL", "'NULL_EVENT_TIME'", text(f"{source.event_time} is NULL")))
     for name in source.contract.required:
-        cases.append((f"{quote(name)} IS NULL", "'CONTRACT_VIOLATION'", text(f"required field {name} is missing")))
+        cases.append((f"{quote(name)} IS NULL", "'CONTRACT_VIOLATION'", text(missing(name))))
     for name, condition in source.contract.expectations:
         broken = f"NOT coalesce(({user(condition)}), false)"
         cases.append((broken, "'CONTRACT_VIOLATION'", text(f"expectation broken: {name}")))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidegate.contracts.writers import Writers
 from tidegate.deadletter.write import Circumstances, corrupt_file_letters, write_letters
 from tidegate.errors import DataLossRisk
 from tidegate.operators.decode import decode, raw_ddl
@@ -17,7 +18,7 @@ from tidegate.operators.dedup import REMEMBERED, dedup, remembered, to_remember
 from tidegate.operators.fold import FATES, fold_source
 from tidegate.operators.path import has_transform
 from tidegate.operators.route import route
-from tidegate.operators.sql import BEGINNING, run
+from tidegate.operators.sql import BEGINNING, Relation, run
 from tidegate.runtime.chained_operation import CorrectedOperation
 from tidegate.runtime.counting import Counter
 from tidegate.runtime.ledger import Ledger, SourceLine
@@ -45,10 +46,18 @@ class SourceWork:
 
     def __init__(self, node: SourceNode) -> None:
         self.node = node
+        self._writers = Writers(node.contract.wire)
+
+    def resolve(self) -> None:
+        """Ask the registry of the contract, if it has one, for schemas that records may have been written with."""
+        self._writers.refresh()
+
+    def decoded(self, records: Relation) -> Relation:
+        return decode(self.node, records, self._writers.known)
 
     def routed(self, records: Records, clock: int, poison: dict[int, str]) -> Routed:
         """The source's records, decoded and routed."""
-        rows = route(self.node, decode(self.node, "{records}"), clock, poison)
+        rows = route(self.node, self.decoded("{records}"), clock, poison)
         frame, counter = records.frame, None
         if records.proof is not None or records.wanted is not None:
             wanted = f"coalesce({records.wanted or 'true'}, false)"
@@ -221,7 +230,7 @@ class Attempt:
         for name, records in self._records.items():
             work = self.engine.sources[name]
             frame = _wanted(records.frame, records)
-            decoded = run(frame.sparkSession, decode(work.node, "{records}"), {"records": frame})
+            decoded = run(frame.sparkSession, work.decoded("{records}"), {"records": frame})
             rows = self._persist(decoded)
             known = self._poison.get(name, {})
             table = rows.select("_row").toArrow()

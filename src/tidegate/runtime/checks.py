@@ -93,6 +93,9 @@ def _same_target(app: App) -> Iterator[Finding]:
 def _source(source: SourceNode) -> Iterator[Finding]:
     where = f"source {source.name}"
     yield from (Finding("error", where, problem) for problem in source.connector.problems(source.contract))
+    registry = source.contract.wire.registry if source.contract.wire else None
+    if registry and registry.wire == "header" and "_headers" not in source.connector.extra:
+        yield Finding("error", where, "the schema id is said to be in a header, and this source has no headers")
     columns = source.contract.names
     yield from _expression(where, "event_time", source.event_time, columns)
     if source.event_id is not None:

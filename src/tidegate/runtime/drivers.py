@@ -61,7 +61,7 @@ def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
     spark = make_session(app.name, options.cores, jars=_jars(app))
     with _clear_errors(app), _stop_signals() as stop:
         first = position.last.sequence if position else 0
-        engine = Engine(spark, app, checkpoint, watcher, _now())
+        engine = Engine(spark, app, checkpoint, watcher, _now(), stop)
         readers = {
             name: node.connector.open(spark, node.contract, name, options.max_batch)
             for name, node in app.sources.items()
@@ -84,10 +84,11 @@ def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
 
 
 def _jars(app: App) -> tuple[str, ...]:
-    """The groups of jars that the connectors of an app need; most need none."""
+    """The groups of jars that the connectors and contracts of an app need; most need none."""
     connectors: list[object] = [source.connector for source in app.sources.values()]
     connectors += [sink.connector for sink in app.sinks.values()]
-    return tuple(dict.fromkeys(group for connector in connectors for group in getattr(connector, "jars", ())))
+    wires = [node.contract.wire for node in app.sources.values() if node.contract.wire]
+    return tuple(dict.fromkeys(group for part in (*connectors, *wires) for group in getattr(part, "jars", ())))
 
 
 def refuse_unsound(app: App) -> None:
@@ -151,6 +152,8 @@ def _run_query(
                 last_call = time.monotonic()
                 crash.point("before_spark_commit")
             except BaseException as error:
+                if isinstance(error, Unavailable) and stop.is_set():
+                    raise _StopAskedError from None  # the batch was not decided; it will be offered again
                 failures.append(error)
                 raise
 

@@ -4,7 +4,7 @@ A batch is computed, *decided* by one atomic record, and only then shown to the 
 record names. A retry never recomputes what was decided. The story of a batch is `Engine.batch`, in seven steps:
 
 1. identify   is this batch new, done, or not ours?
-2. decode     raw records to typed rows
+2. decode     raw records to typed rows, with the schemas they name
 3. route      what is refused before any operator: reasons
 4. operate    fold into slices, move the watermark, fire what is due – all staged, nothing decided
 5. balance    every event accounted for, or nothing happens
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from tidegate import crash
 from tidegate.app import App
 from tidegate.operators.sql import END_OF_TIME
+from tidegate.patience import patiently
 from tidegate.runtime import clock as clocks
 from tidegate.runtime.attempt import Attempt, SourceWork
 from tidegate.runtime.chained_operation import Feed, operation_for, output_watermark
@@ -75,10 +76,19 @@ class Batch:
 class Engine:
     """A pipeline on a checkpoint, held by a claim. Batches and ticks come one at a time, under its lock."""
 
-    def __init__(self, spark: SparkSession, app: App, checkpoint: Checkpoint, watcher: Watcher, now: int) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        app: App,
+        checkpoint: Checkpoint,
+        watcher: Watcher,
+        now: int,
+        stop: threading.Event | None = None,
+    ) -> None:
         """Claim the checkpoint, reconcile state with the app's definition, open the sinks, deliver what was decided."""
         self.spark, self.app, self.checkpoint, self.watcher = spark, app, checkpoint, watcher
         self.lock = threading.Lock()
+        self.stop = stop or threading.Event()
         position = checkpoint.position()
         self.state = State(checkpoint.folder, position.files if position else {})
         self.sources = {name: SourceWork(source) for name, source in app.sources.items()}
@@ -118,6 +128,7 @@ class Engine:
                     f"batch {batch.offsets.batch_id} was decided as record {self.last.sequence}: delivered, skipped"
                 )
                 return None
+            self._resolve(batch)
             attempt = Attempt(self, batch, self.last.sequence + 1, uuid.uuid4().hex)
             try:
                 # 2. decode, 3. route and 4. operate: one plan, one scan
@@ -155,6 +166,15 @@ class Engine:
         self.deliverer.close()
 
     # -- parts ------------------------------------------------------------------------------------------------------
+
+    def _resolve(self, batch: Batch) -> None:
+        """Learn the schemas that the batch's records can have been written with; a registry that is away is awaited.
+
+        It is fixed by now which records these are, and a producer registers a schema before it writes with it: what the
+        registry does not know now, no producer of ours has written.
+        """
+        for name in batch.records:
+            patiently(self.sources[name].resolve, self.watcher.say, self.stop)
 
     def _clocks(self, batch: Batch, attempt: Attempt) -> dict[str, SourceClock]:
         """How far each source has come, with what this batch brought."""

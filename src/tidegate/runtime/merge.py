@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 
 def concatenate(sources: list[Path], target: Path) -> None:
-    """Write the rows of `sources`, in order, into `target`; the schema is the newest file's."""
+    """Write the rows of `sources`, in order, into `target`: the newest file's columns, NULL where an older has none."""
     target.parent.mkdir(parents=True, exist_ok=True)
     schema = pq.read_schema(sources[-1]).remove_metadata()
     with pq.ParquetWriter(target, schema, compression="zstd") as writer:

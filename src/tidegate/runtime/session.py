@@ -39,6 +39,14 @@ SETTINGS = {
 }
 
 
+MOST_AVRO = 1 << 24
+AVRO_LIMITS = " ".join(
+    f"-Dorg.apache.avro.limits.{what}.maxLength={MOST_AVRO}" for what in ("string", "bytes", "collectionItems")
+)
+"""One flipped bit can make an Avro record claim a text of two gigabytes. Avro makes room for it before it reads, and
+the JVM ends for want of memory – at the same record, each time it is started. So text, bytes and lists of more than
+this many bytes or items are refused, and the record is a dead letter."""
+
 OUR_QUERY = {
     # Without names Spark knows a source by its place: in another order, each would be read from the other's offsets.
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
@@ -88,8 +96,10 @@ def make_session(name: str, cores: str = "*", *, brief: bool = False, jars: Iter
         )
     if files:
         builder = builder.config("spark.jars", ",".join(files))
-    if brief or "TIDEGATE_BRIEF" in os.environ:
-        builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    is_brief = brief or "TIDEGATE_BRIEF" in os.environ
+    driver = f"{AVRO_LIMITS}{' -XX:TieredStopAtLevel=1 -XX:+UseSerialGC' if is_brief else ''}"
+    builder = builder.config("spark.driver.extraJavaOptions", driver)
+    builder = builder.config("spark.executor.extraJavaOptions", AVRO_LIMITS)
     settings = SETTINGS | {
         "spark.sql.shuffle.partitions": str(number),
         "spark.driver.host": "127.0.0.1",

@@ -17,6 +17,9 @@ A reader turns its system's rows into five columns, the same in streaming and in
 
 A system whose records are more than that (the key and the headers of Kafka) has further columns, its `extra`; they go
 along, and a dead letter keeps them.
+
+When the contract has a *wire* (Avro, a schema registry) that says how to read ``_raw``, the connector's `encoding` does
+not matter.
 """
 
 from __future__ import annotations

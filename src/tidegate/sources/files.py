@@ -69,6 +69,10 @@ class Files:
         return f"files {self.path} ({self.format}{', by ' + self.partition if self.partition else ''})"
 
     def problems(self, contract: Contract) -> list[str]:
+        if contract.wire is not None:
+            return [
+                "the contract is of records that are bytes, and files have lines or typed rows; use DDL or JSON Schema"
+            ]
         kind, _, name = (self.partition or "").partition(":")
         if kind == "column" and name not in contract.names:
             return [f"partition column {name!r} is not in the contract ({', '.join(contract.names)})"]
