@@ -22,7 +22,7 @@ from tidegate.contracts.avro_rules import avro_incompatibilities
 from tidegate.contracts.registry import Registry
 from tidegate.contracts.wire import Writer
 from tidegate.errors import ContractError
-from tidegate.operators.decode import DECODED, decode
+from tidegate.operators.decode import DECODED, decode, raw_ddl
 from tidegate.operators.sql import run
 from tidegate.stream import SourceNode
 
@@ -254,10 +254,9 @@ def test_the_types_of_a_contract_are_those_that_spark_gives(spark: SparkSession,
     from pyspark.sql.types import StructType
 
     contract = avro_contract(parse(schema), "x.avsc")
-    frame = spark.createDataFrame(
-        [], "_partition STRING, _origin STRING, _position BIGINT, _arrival BIGINT, _raw BINARY"
-    )
-    given = run(spark, decode(source_of(contract), "{records}"), {"records": frame}).select(*contract.names).schema
+    source = source_of(contract)
+    frame = spark.createDataFrame([], raw_ddl(source))
+    given = run(spark, decode(source, "{records}"), {"records": frame}).select(*contract.names).schema
     assert given.simpleString() == StructType.fromDDL(contract.ddl).simpleString()
 
 

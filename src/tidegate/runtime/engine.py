@@ -173,8 +173,8 @@ class Engine:
         It is fixed by now which records these are, and a producer registers a schema before it writes with it: what the
         registry does not know now, no producer of ours has written.
         """
-        for name in batch.records:
-            patiently(self.sources[name].resolve, self.watcher.say, self.stop)
+        for work in self.sources.values() if batch.records or batch.read else ():
+            patiently(work.resolve, self.watcher.say, self.stop)
 
     def _clocks(self, batch: Batch, attempt: Attempt) -> dict[str, SourceClock]:
         """How far each source has come, with what this batch brought."""
