@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import SparkSession
 from tests.servers import RunningServer
 from tests.sources.topics import Headers, TestTopic
 from tests.workbench import Bench, at
@@ -304,3 +305,57 @@ def test_no_secret_is_found_in_messages_or_in_the_checkpoint(
     seen += "".join(p.read_bytes().decode(errors="replace") for p in bench.checkpoint.rglob("*") if p.is_file())
     assert "hunter2" not in seen
     assert "PlainLoginModule" not in seen
+
+
+# -- other ways through the engine ------------------------------------------------------------------------------------
+
+
+def test_a_late_event_of_a_session_keeps_its_key_and_headers(bench: Bench, kafka: RunningServer) -> None:
+    topic = TestTopic.make(kafka)
+    app = tg.App("sessions")
+    source = app.source(
+        "payments",
+        tg.Kafka(kafka.address, topic=topic.name),
+        contract=CONTRACT,
+        event_time="at",
+        event_id="id",
+        keep_duplicates=True,
+    )
+    result = source.key_by("k").window("visits", tg.Session("1m", max_length="1h")).aggregate(n=tg.count())
+    app.sink("table", result, tg.SQLite(str(bench.database), "results"))
+    topic.send([event(1, 0), event(2, 600)])
+    bench.run(app, "once")
+    headers: Headers = [("h", b"\xfe")]
+    topic.send([event(3, 5), event(2, 600)], key=b"\x00", headers=headers)
+    bench.run(app)
+    letters = {letter["reason"]: letter for letter in bench.dead_letters()}
+    assert letters.keys() == {"LATE", "DUPLICATE"}
+    for letter in letters.values():
+        assert (letter["key"], letter["headers"]) == (b"\x00", [{"key": "h", "value": b"\xfe"}])
+
+
+def test_transform_and_several_operators_take_the_same_records(bench: Bench, kafka: RunningServer) -> None:
+    topic = TestTopic.make(kafka, partitions=2)
+    topic.send([event(n, n) for n in range(20)], partition=0)
+    topic.send([b"nonsense"], partition=1, key=b"k")
+    app = tg.App("several")
+    source = app.source("payments", tg.Kafka(kafka.address, topic=topic.name), contract=CONTRACT, event_time="at")
+    plain = source.key_by("k").window("plain", tg.Tumbling("1m")).aggregate(n=tg.count())
+    moved = source.transform(lambda df: df.withColumn("k", df.k)).key_by("k")
+    app.sink("one", plain, tg.SQLite(str(bench.database), "plain"))
+    app.sink(
+        "two", moved.window("moved", tg.Tumbling("1m")).aggregate(n=tg.count()), tg.SQLite(str(bench.database), "moved")
+    )
+    bench.run(app)
+    assert [row["n"] for row in bench.table("plain")] == [row["n"] for row in bench.table("moved")] == [20]
+    assert source_line(bench) == SourceLine(read=21, passed=20, dead={"MALFORMED": 1})
+    (letter,) = bench.dead_letters()
+    assert letter["key"] == b"k"
+
+
+def test_the_broker_says_whether_a_topic_is_compacted(spark: SparkSession, kafka: RunningServer) -> None:
+    for policy, expected in (("delete", False), ("compact", True), ("compact,delete", True)):
+        topic = TestTopic.make(kafka, cleanup_policy=policy)
+        reader = tg.Kafka(kafka.address, topic=topic.name).open(spark, tg.Contract(CONTRACT), "payments", None)
+        assert reader._is_compacted is expected
+        reader.close()
