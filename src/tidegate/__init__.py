@@ -42,6 +42,7 @@ from tidegate.windows import Calendar, Global, Hopping, Rolling, Session, Tumbli
 
 if TYPE_CHECKING:
     from tidegate.sinks.kafka import KafkaTopic
+    from tidegate.sinks.kafka_letters import KafkaDeadLetters
     from tidegate.sinks.memory import Console, Memory
     from tidegate.sinks.parquet_log import ParquetLog
     from tidegate.sinks.postgres import Postgres
@@ -53,6 +54,7 @@ __version__ = "0.1.0"
 # Sinks bring pyarrow, which takes half a second to load; a command that only reads should not wait for it.
 _LAZY = {
     "Console": "tidegate.sinks.memory",
+    "KafkaDeadLetters": "tidegate.sinks.kafka_letters",
     "KafkaTopic": "tidegate.sinks.kafka",
     "Memory": "tidegate.sinks.memory",
     "ParquetLog": "tidegate.sinks.parquet_log",
@@ -88,6 +90,7 @@ __all__ = [
     "Global",
     "Hopping",
     "Kafka",
+    "KafkaDeadLetters",
     "KafkaTopic",
     "Manual",
     "Memory",

@@ -16,6 +16,9 @@ from tidegate.sources.base import Source
 from tidegate.stream import Result, SourceNode, Stream, WindowNode, check_name
 from tidegate.watermarks import Watermark, WatermarkStrategy
 
+DEAD_LETTERS = "dead_letters"
+"""The name of the sink that takes dead letters; no other part of an app may have it."""
+
 
 @dataclass(frozen=True)
 class SinkNode:
@@ -37,6 +40,7 @@ class App:
         self.sources: dict[str, SourceNode] = {}
         self.operators: dict[str, WindowNode] = {}
         self.sinks: dict[str, SinkNode] = {}
+        self.letters: Sink | None = None
 
     def source(
         self,
@@ -80,13 +84,32 @@ class App:
                 f"sink {name!r} was given {type(result).__name__}, not a result",
                 hint="end the stream with .key_by(…).window(…).aggregate(…) before app.sink",
             )
+        if _takes_letters(connector):
+            raise PipelineError(
+                f"sink {name!r} takes dead letters, not panes", hint="declare it with app.dead_letters(…)"
+            )
         self.sinks[self._new(name, "sink")] = SinkNode(name, result.node, connector)
+
+    def dead_letters(self, connector: Sink) -> None:
+        """Send the dead letters of all sources to a sink as well, exactly once; they stay in the checkpoint too."""
+        if not _takes_letters(connector):
+            raise PipelineError(
+                f"{type(connector).__name__} takes panes, not dead letters",
+                hint='app.dead_letters(tg.KafkaDeadLetters("broker:9092"))',
+            )
+        if self.letters is not None:
+            raise PipelineError(f"app {self.name!r} has a sink for its dead letters already", hint="one is enough")
+        self.letters = connector
 
     def _new(self, name: str, what: str) -> str:
         check_name(name, what)
-        if name in self.sources or name in self.operators or name in self.sinks:
+        if name in self.sources or name in self.operators or name in self.sinks or name == DEAD_LETTERS:
             raise PipelineError(
                 f"{what} name {name!r} is already taken in app {self.name!r}",
                 hint="names of sources, operators and sinks are the identity of state; give each its own",
             )
         return name
+
+
+def _takes_letters(connector: Sink) -> bool:
+    return getattr(connector, "takes", "panes") == "letters"

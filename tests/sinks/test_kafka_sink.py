@@ -21,9 +21,9 @@ from tests.servers import RunningServer, unique
 from tidegate import crash
 from tidegate.errors import Fenced, SinkError, Unavailable
 from tidegate.patience import patiently
-from tidegate.sinks import kafka as kafka_sink
-from tidegate.sinks import kafka_client
-from tidegate.sinks.kafka import KafkaTopic, KafkaWriter
+from tidegate.sinks import kafka_client, kafka_writer
+from tidegate.sinks.kafka import KafkaTopic
+from tidegate.sinks.kafka_writer import KafkaWriter
 
 server = pytest.mark.servers
 
@@ -41,7 +41,7 @@ def staged(tmp_path: Path) -> Path:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker counts as away after three seconds."""
-    monkeypatch.setattr(kafka_sink, "TIMEOUT", 3.0)
+    monkeypatch.setattr(kafka_writer, "TIMEOUT", 3.0)
     monkeypatch.setattr(kafka_client, "TIMEOUT", 3.0)
 
 

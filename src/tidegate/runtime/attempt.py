@@ -375,6 +375,8 @@ class Attempt:
             self.change.added.append(
                 self.engine.state.entry(path, name, "dead", low=clock, high=clock, sequence=self.sequence)
             )
+        if files and self.engine.app.letters is not None:
+            self.outbox[name] = tuple(str(path.relative_to(self.engine.state.folder)) for path in files)
         self._concatenate(name, "dead")
 
     def _keep_ids(self, name: str) -> None:

@@ -48,6 +48,8 @@ def check(app: App) -> list[Finding]:
         found += _chaining(operator)
     for sink in app.sinks.values():
         found += [Finding("error", f"sink {sink.name}", problem) for problem in sink.connector.problems()]
+    if app.letters is not None:
+        found += [Finding("error", "dead letters", problem) for problem in app.letters.problems()]
     return sorted(dict.fromkeys(found), key=lambda finding: finding.level != "error")
 
 

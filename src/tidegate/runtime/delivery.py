@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 
 from tidegate import crash
-from tidegate.app import App
+from tidegate.app import DEAD_LETTERS, App
 from tidegate.errors import SinkError
 from tidegate.patience import patiently
 from tidegate.runtime.records import Outbox
-from tidegate.sinks.base import Delivery, SinkTarget, SinkWriter
+from tidegate.sinks.base import Delivery, Sink, SinkTarget, SinkWriter
 
 
 class Deliverer:
@@ -28,7 +28,8 @@ class Deliverer:
     ) -> None:
         self._folder, self._say = folder, say
         self._closing = threading.Event()
-        self._operators = {name: sink.operator.name for name, sink in app.sinks.items()}
+        # Whose files each sink is given: panes of its operator, or the letters of all sources.
+        self._owners: dict[str, tuple[str, ...]] = {n: (sink.operator.name,) for n, sink in app.sinks.items()}
         self._writers: dict[str, SinkWriter] = {}
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidegate-deliver")
         self._pending: Future[None] | None = None
@@ -45,13 +46,19 @@ class Deliverer:
                     values=sink.operator.value_names,
                     operator=sink.operator.name,
                 )
-                self._writers[name] = sink.connector.open(target)
-                confirmed = self._writers[name].confirmed()
-                _check_marker(name, confirmed, outbox, say)
-                self.behind = self.behind or (outbox.sequence > 0 and confirmed != outbox.sequence)
+                self._open(sink.connector, target, outbox)
+            if app.letters is not None:
+                self._owners[DEAD_LETTERS] = tuple(app.sources)
+                self._open(app.letters, SinkTarget(app.name, checkpoint_id, DEAD_LETTERS, claim, (), (), ""), outbox)
         except BaseException:
             self.close()
             raise
+
+    def _open(self, connector: Sink, target: SinkTarget, outbox: Outbox) -> None:
+        writer = self._writers[target.sink] = connector.open(target)
+        confirmed = writer.confirmed()
+        _check_marker(target.sink, confirmed, outbox, self._say)
+        self.behind = self.behind or (outbox.sequence > 0 and confirmed != outbox.sequence)
 
     def start(self, outbox: Outbox) -> None:
         """Deliver in the background; `finish` waits for it."""
@@ -74,8 +81,8 @@ class Deliverer:
         for number, (name, writer) in enumerate(self._writers.items()):
             if number:
                 crash.point("between_sinks")
-            files = tuple(self._folder / path for path in outbox.files.get(self._operators[name], ()))
-            delivery = Delivery(outbox.sequence, files)
+            paths = [path for owner in self._owners[name] for path in outbox.files.get(owner, ())]
+            delivery = Delivery(outbox.sequence, tuple(self._folder / path for path in paths))
             patiently(partial(writer.deliver, delivery), self._say, self._closing)
         crash.point("after_sinks")
 

@@ -92,7 +92,8 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Outbox:
-    """What the sinks must have applied before the next record: per operator, the staged pane files.
+    """What the sinks must have applied before the next record: per operator, the staged pane files; per source, the
+    files of its dead letters, when a sink takes them.
 
     A record without panes repeats the outbox of the record before it, so the last record always says what may be
     undelivered. `previous` is the outbox before: a sink that has not even that is behind, and cannot be caught up.

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+import os
+import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -48,11 +50,12 @@ class Cluster:
     """The brokers as a user names them, with options such as those of security."""
 
     servers: str
-    options: Mapping[str, Any]
+    options: dict[str, Any]
 
     def settings(self, trouble: Trouble, **more: Any) -> dict[str, Any]:
         quiet = {"logger": _NOWHERE, "client.id": "tidegate", "error_cb": trouble}
-        return {**quiet, **self.options, "bootstrap.servers": self.servers, **more}
+        options = {name: _resolved(name, value) for name, value in (self.options | more).items()}
+        return {**quiet, **options, "bootstrap.servers": self.servers}
 
     @contextmanager
     def explained(self, trouble: Trouble | None = None) -> Iterator[None]:
@@ -77,9 +80,23 @@ class Cluster:
         return SinkError(f"Kafka at {self.servers}: {self._without_secrets(error.str())} ({name})")
 
     def _without_secrets(self, text: str) -> str:
-        for value in sorted(map(str, self.options.values()), key=len, reverse=True):
+        values = [str(_resolved(name, value)) for name, value in self.options.items()]
+        for value in sorted(values, key=len, reverse=True):
             text = text.replace(value, "…") if value else text
         return text
+
+
+def _resolved(name: str, value: Any) -> Any:
+    """An option in which ``env:NAME`` and ``${env:NAME}`` are the variable: so an app's file need hold no secret."""
+
+    def variable(match: re.Match[str]) -> str:
+        if match[1] not in os.environ:
+            raise SinkError(f"Kafka option {name!r} names the environment variable {match[1]}, which is not set")
+        return os.environ[match[1]]
+
+    if not isinstance(value, str):
+        return value
+    return re.sub(r"\$\{env:(\w+)\}", variable, re.sub(r"^env:(\w+)$", r"${env:\1}", value))
 
 
 def is_fenced(error: BaseException) -> bool:

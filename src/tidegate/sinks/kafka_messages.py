@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.sinks.base import SinkTarget
+from tidegate.sinks.kafka_writer import Message
 from tidegate.sinks.panes import PANE, WINDOW, Kind, as_text, kind_of, reduce_panes
 
 ID = "tidegate-id"
@@ -40,12 +41,19 @@ class Messages:
     tombstones: pa.Table
     key: tuple[str, ...]
     columns: tuple[str, ...]
+    topic: str
+    prefix: str
+    """What the id of each message begins with."""
 
     def __len__(self) -> int:
         return int(self.upserts.num_rows + self.tombstones.num_rows)
 
-    def __iter__(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """Keys and values, in an order that is the same each time."""
+    def __iter__(self) -> Iterator[Message]:
+        topic, prefix = self.topic, self.prefix
+        for number, (key, value) in enumerate(self._pairs()):
+            yield topic, key, value, [(ID, f"{prefix}{number}")], 0
+
+    def _pairs(self) -> Iterator[tuple[bytes, bytes | None]]:
         for chunk in _chunks(self.tombstones):
             for key in _bytes(chunk, self.key):
                 yield key, None
@@ -53,16 +61,25 @@ class Messages:
             yield from zip(_bytes(chunk, self.key), _bytes(chunk, self.columns), strict=True)
 
 
-def upserts_of(panes: pa.Table, target: SinkTarget) -> Messages:
+def upserts_of(panes: pa.Table, target: SinkTarget, topic: str, sequence: int) -> Messages:
     """The last state per (key, window); what no longer exists is a tombstone, so that a compacted topic forgets it."""
+    if not panes.num_rows:
+        return log_of(panes, target, topic, sequence)
     changes = reduce_panes(panes, target.key)
-    return Messages(changes.upserts, changes.deletes, (*target.key, *WINDOW), _columns(target))
+    return Messages(
+        changes.upserts, changes.deletes, (*target.key, *WINDOW), _columns(target), topic, _prefix(target, sequence)
+    )
 
 
-def log_of(panes: pa.Table, target: SinkTarget) -> Messages:
+def log_of(panes: pa.Table, target: SinkTarget, topic: str, sequence: int) -> Messages:
     """Every pane as it was said. `replaced` is for upsert sinks alone: readers of a log were promised no retraction."""
-    said = panes.filter(pc.not_equal(panes["pane_change"], "replaced"))
-    return Messages(said, said.slice(0, 0), (*target.key, *WINDOW), (*_columns(target), "pane_change"))
+    said = panes.filter(pc.not_equal(panes["pane_change"], "replaced")) if panes.num_rows else panes
+    columns = (*_columns(target), "pane_change")
+    return Messages(said, said.slice(0, 0), (*target.key, *WINDOW), columns, topic, _prefix(target, sequence))
+
+
+def _prefix(target: SinkTarget, sequence: int) -> str:
+    return f"{target.checkpoint_id}/{target.sink}/{sequence}/"
 
 
 def _columns(target: SinkTarget) -> tuple[str, ...]:
