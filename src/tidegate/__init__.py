@@ -23,6 +23,7 @@ from tidegate.app import App
 from tidegate.contracts import Contract, Registry
 from tidegate.errors import TidegateError
 from tidegate.sources.files import Files
+from tidegate.sources.kafka import Kafka
 from tidegate.stream import Stream
 from tidegate.triggers import (
     AfterWatermark,
@@ -78,6 +79,7 @@ __all__ = [
     "FinalOnly",
     "Global",
     "Hopping",
+    "Kafka",
     "Manual",
     "Memory",
     "ParquetLog",

@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.oracles import conservation, differences, last_panes, pane_order
+from tests.servers import RunningServer
+from tests.sources.topics import TestTopic
 from tests.workbench import read_table
 
 import tidegate
@@ -42,7 +44,7 @@ state.FAN_IN, state.GRACE_RECORDS, engine.SNAPSHOT_EVERY = 2, 1, 3
 app = tg.App("chaos")
 events = app.source(
     "events",
-    tg.Files({input!r}, partition="path:part"),
+    {source},
     contract="id STRING, k STRING, v BIGINT, d DECIMAL(12,2), x DOUBLE, at TIMESTAMP",
     event_time="at",
     event_id="id",
@@ -67,10 +69,14 @@ ALL = (*EXACT, "doubles", "middle")
 START = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
 
-def write_input(folder: Path, *, files: int = 8, events: int = 40, late: bool = True) -> list[bytes]:
-    """`files` files in two partitions, half a minute of event time in two of them; returns every line."""
+RECORDS_OF_A_FILE = 45
+
+
+def make_input(*, files: int = 8, events: int = 40, late: bool = True) -> list[list[bytes]]:
+    """The lines of `files` files, half a minute of event time in two of them."""
     rng = random.Random(11)
     written: list[bytes] = []
+    made: list[list[bytes]] = []
     for number in range(files):
         lines = []
         for place in range(events):
@@ -90,13 +96,27 @@ def write_input(folder: Path, *, files: int = 8, events: int = 40, late: bool = 
         lines += [b"broken \xff %d" % number, json.dumps({"id": f"n{number}", "k": "k0"}).encode()]
         if written and number % 3 == 0:
             lines.append(written[-5])  # a repeat of an earlier file
+        written += lines
+        made.append(lines)
+    return made
+
+
+def write_files(folder: Path, made: list[list[bytes]]) -> None:
+    """Each list as a file, in two partitions."""
+    for number, lines in enumerate(made):
         path = folder / "input" / f"part={number % 2}" / f"{number:02d}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"".join(line + b"\n" for line in lines))
         moment = START.timestamp() + 86_400 + number
         os.utime(path, (moment, moment))
-        written += lines
-    return written
+
+
+def write_topic(server: RunningServer, made: list[list[bytes]]) -> TestTopic:
+    """The same lines as records of a topic with two partitions."""
+    topic = TestTopic.make(server, partitions=2)
+    for number, lines in enumerate(made):
+        topic.send(lines, partition=number % 2, at=round((START.timestamp() + 86_400 + number) * 1000))
+    return topic
 
 
 @dataclass
@@ -106,13 +126,26 @@ class Pipeline:
     folder: Path
     written: list[bytes] = field(default_factory=list)
     java: str = ""
+    records_per_file: int = 1
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @staticmethod
-    def make(folder: Path, java: str = "", **input_options: Any) -> Pipeline:
+    def make(folder: Path, java: str = "", kafka: RunningServer | None = None, **input_options: Any) -> Pipeline:
+        """On files, or on a topic of the given broker."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "app.py").write_text(APP.format(input=str(folder / "input")))
-        return Pipeline(folder, write_input(folder, **input_options), java)
+        made = make_input(**input_options)
+        if kafka is None:
+            write_files(folder, made)
+            source, records = f'tg.Files({str(folder / "input")!r}, partition="path:part")', 1
+        else:
+            topic = write_topic(kafka, made)
+            source, records = f"tg.Kafka({kafka.address!r}, topic={topic.name!r})", RECORDS_OF_A_FILE
+        (folder / "app.py").write_text(APP.format(source=source))
+        return Pipeline(folder, [line for lines in made for line in lines], java, records)
+
+    def bounded(self, files: int) -> tuple[str, str]:
+        """The options that make batches of as much as `files` files hold."""
+        return "--max-batch", str(files * self.records_per_file)
 
     # -- running ----------------------------------------------------------------------------------------------------
 

@@ -23,11 +23,9 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.drivers import SOURCES, Pipeline, kill_group
+from tests.servers import RunningServer
 
 pytestmark = pytest.mark.chaos
-
-TWO_FILES = ("--max-batch", "2")
-ALL_FILES = ("--max-batch", "100")
 
 # `name:k` is the k-th time that a process comes to the point. The claim is a record too, so a driver's first batch is
 # its second record. A driver that finds something undelivered delivers it first: its first `mid_sink` is a redelivery.
@@ -67,23 +65,29 @@ END_OF_INPUT = [
 Make = Callable[..., Pipeline]
 
 
+@pytest.fixture(scope="module", params=["files", pytest.param("kafka", marks=pytest.mark.servers)])
+def broker(request: pytest.FixtureRequest) -> RunningServer | None:
+    """The whole matrix, with files as input and with a topic."""
+    return request.getfixturevalue("kafka") if request.param == "kafka" else None
+
+
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, broker: RunningServer | None) -> Pipeline:
     """The run that others are compared with. It also leaves an archive of Java classes, which halves a JVM's start."""
     folder = tmp_path_factory.mktemp("undisturbed")
     archive = folder / "classes.jsa"
-    pipeline = Pipeline.make(folder / "pipeline", f"-XX:ArchiveClassesAtExit={archive}")
-    pipeline.finish(*TWO_FILES)
+    pipeline = Pipeline.make(folder / "pipeline", f"-XX:ArchiveClassesAtExit={archive}", broker)
+    pipeline.finish(*pipeline.bounded(2))
     pipeline.java = f"-XX:SharedArchiveFile={archive}" if archive.exists() else ""
     return pipeline
 
 
 @pytest.fixture
-def make(tmp_path: Path, undisturbed: Pipeline) -> Iterator[Make]:
+def make(tmp_path: Path, undisturbed: Pipeline, broker: RunningServer | None) -> Iterator[Make]:
     made: list[Pipeline] = []
 
     def pipeline(*, late: bool) -> Pipeline:
-        made.append(Pipeline.make(tmp_path / f"pipeline{len(made)}", undisturbed.java, late=late))
+        made.append(Pipeline.make(tmp_path / f"pipeline{len(made)}", undisturbed.java, broker, late=late))
         return made[-1]
 
     yield pipeline
@@ -121,14 +125,14 @@ def kill_at_each(pipeline: Pipeline, chain: list[str], *options: str) -> None:
 
 def test_drivers_killed_before_the_first_record_leave_nothing_behind(make: Make, undisturbed: Pipeline) -> None:
     pipeline = make(late=True)
-    kill_at_each(pipeline, BEFORE_THE_FIRST_RECORD, *TWO_FILES)
+    kill_at_each(pipeline, BEFORE_THE_FIRST_RECORD, *pipeline.bounded(2))
     assert pipeline.troubles() == []
     assert pipeline.differences_from(undisturbed) == []
 
 
 def test_drivers_killed_from_record_to_record_give_the_same_result(make: Make, undisturbed: Pipeline) -> None:
     pipeline = make(late=True)
-    kill_at_each(pipeline, FROM_RECORD_TO_RECORD, *TWO_FILES)
+    kill_at_each(pipeline, FROM_RECORD_TO_RECORD, *pipeline.bounded(2))
     assert pipeline.troubles() == []
     assert pipeline.differences_from(undisturbed) == []
 
@@ -137,10 +141,10 @@ def test_drivers_killed_from_record_to_record_give_the_same_result(make: Make, u
 def test_drivers_killed_at_the_end_of_input_deliver_the_last_record(make: Make) -> None:
     """A drained checkpoint refuses to run; but not before its sinks have what it decided."""
     pipeline = make(late=False)
-    kill_at_each(pipeline, END_OF_INPUT, *ALL_FILES)
+    kill_at_each(pipeline, END_OF_INPUT, *pipeline.bounded(100))
     assert pipeline.troubles() == []
     assert pipeline.differences_from_truth() == []
-    refused = pipeline.run("--drain", *ALL_FILES)
+    refused = pipeline.run("--drain", *pipeline.bounded(100))
     assert refused.code == 1
     assert "was drained" in refused.err
 
@@ -151,7 +155,7 @@ CHAIN = os.environ.get("TIDEGATE_CHAOS_CHAIN", "").split()
 @pytest.mark.skipif(not CHAIN, reason="for looking into a failure: set TIDEGATE_CHAOS_CHAIN")
 def test_a_chain_of_your_own(make: Make, undisturbed: Pipeline) -> None:
     pipeline = make(late=True)
-    kill_at_each(pipeline, CHAIN, *TWO_FILES)
+    kill_at_each(pipeline, CHAIN, *pipeline.bounded(2))
     assert pipeline.troubles() == []
     assert pipeline.differences_from(undisturbed) == []
 
@@ -167,14 +171,14 @@ def test_a_driver_killed_at_random_times_and_started_again_loses_and_doubles_not
     story = []
     for _ in range(2):
         wanted, delay = pipeline.sequence() + rng.randrange(1, 4), rng.uniform(0, 1.5)
-        process = pipeline.start("--drain", *TWO_FILES)
+        process = pipeline.start("--drain", *pipeline.bounded(2))
         while process.poll() is None and pipeline.sequence() < wanted:
             time.sleep(0.01)
         time.sleep(delay)
         kill_group(process, signal.SIGKILL)
         pipeline.wait(process)
         story.append(f"killed {delay:.3f} s after record {wanted}, at record {pipeline.sequence()}")
-    ended = pipeline.run("--drain", *TWO_FILES)
+    ended = pipeline.run("--drain", *pipeline.bounded(2))
     again = f"TIDEGATE_CHAOS_SEED={seed} python -m pytest tests/chaos/test_kill_matrix.py -k random"
     told = f"seed {seed}: {'; '.join(story)}\n  again with: {again}\n{ended.out}\n{ended.err}"
     # When the last kill came after the last delivery there is nothing left to do, and the run is refused.
@@ -186,13 +190,13 @@ def test_a_driver_killed_at_random_times_and_started_again_loses_and_doubles_not
 def test_a_driver_that_was_frozen_finds_its_successor_and_stops_without_harm(make: Make) -> None:
     """A zombie: stopped in the middle, replaced, and woken up when all is done."""
     pipeline = make(late=False)
-    zombie = pipeline.start("--interval", "0", *TWO_FILES)
+    zombie = pipeline.start("--interval", "0", *pipeline.bounded(2))
     pipeline.wait_for_record(3, zombie)
     time.sleep(0.2)  # a delivery that is under way may end: it holds a lock that its successor needs
     kill_group(zombie, signal.SIGSTOP)
     frozen_at = pipeline.sequence()
 
-    pipeline.finish(*TWO_FILES)
+    pipeline.finish(*pipeline.bounded(2))
     records, shown = pipeline.record_names(), (pipeline.table(), pipeline.log(), pipeline.letters())
 
     kill_group(zombie, signal.SIGCONT)
@@ -209,7 +213,7 @@ def test_a_driver_that_was_frozen_finds_its_successor_and_stops_without_harm(mak
 
 def test_a_driver_that_is_asked_to_stop_ends_its_batch_and_a_later_one_goes_on(make: Make) -> None:
     pipeline = make(late=False)
-    driver = pipeline.start("--interval", "0", "--max-batch", "1")
+    driver = pipeline.start("--interval", "0", *pipeline.bounded(1))
     pipeline.wait_for_record(3, driver)
     driver.send_signal(signal.SIGINT)
     ended = pipeline.wait(driver)
@@ -217,16 +221,16 @@ def test_a_driver_that_is_asked_to_stop_ends_its_batch_and_a_later_one_goes_on(m
     assert "stopped by signal" in ended.out
     assert "unaccounted 0" in ended.out
     assert "Traceback" not in ended.err
-    pipeline.finish(*TWO_FILES)
+    pipeline.finish(*pipeline.bounded(2))
     assert pipeline.troubles() + pipeline.differences_from_truth() == []
 
 
 @pytest.mark.slow
 def test_a_second_driver_takes_over_from_one_that_still_runs(make: Make) -> None:
     pipeline = make(late=False)
-    first = pipeline.start("--interval", "0.1", "--max-batch", "1")
+    first = pipeline.start("--interval", "0.1", *pipeline.bounded(1))
     pipeline.wait_for_record(2, first)
-    second = pipeline.finish(*TWO_FILES)
+    second = pipeline.finish(*pipeline.bounded(2))
     ended = pipeline.wait(first)
     told = f"the first driver ended with {ended.code}\n{ended.out}\n{ended.err}"
     assert ended.code == 1, told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.sources.files import Files
+from tidegate.contracts import Contract
+from tidegate.sources.files import Files, FilesReader
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from tidegate.contracts import Contract
+    from pyspark.sql import DataFrame, SparkSession
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _COLUMNS = "value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
@@ -29,24 +29,23 @@ class Messages(Files):
 
     @property
     def encoding(self) -> str:
-        return "bytes"
+        return "json"  # as Kafka says, whatever the contract
+
+    @property
+    def extra(self) -> Mapping[str, str]:
+        return {"_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>"} if self.has_headers else {}
 
     def problems(self, contract: Contract) -> list[str]:
         return []
 
-    def stream(self, spark: Any, contract: Contract, max_batch: int | None, name: str) -> DataFrame:
-        return super().stream(spark, _Columns(), max_batch, name)  # type: ignore[arg-type]
+    def open(self, spark: SparkSession, contract: Contract, name: str, max_batch: int | None) -> FilesReader:
+        return _Reader(self, spark, Contract(_COLUMNS), name, max_batch or self.max_files)
 
-    def batch(self, spark: Any, contract: Contract, files: list[str] | None = None) -> DataFrame:
-        return super().batch(spark, _Columns(), files)  # type: ignore[arg-type]
 
-    def _envelope(self, rows: DataFrame, contract: Contract) -> DataFrame:
-        found = super()._envelope(rows, contract).drop("_raw").withColumnRenamed("value", "_raw")
+class _Reader(FilesReader):
+    def _envelope(self, rows: DataFrame) -> DataFrame:
+        found = super()._envelope(rows).drop("_raw").withColumnRenamed("value", "_raw")
         return found.withColumnRenamed("headers", "_headers")
-
-
-class _Columns:
-    ddl = _COLUMNS
 
 
 def write_messages(

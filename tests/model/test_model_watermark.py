@@ -57,6 +57,13 @@ def test_a_partition_with_unread_data_counts_before_its_first_event() -> None:
     assert after(tracker, 0, event(3, partition=1)) == 3
 
 
+def test_a_partition_that_was_read_and_brought_no_event_counts_no_more() -> None:
+    tracker = WatermarkTracker(Watermark())
+    tracker.observe([event(5)], 0, backlog=(1,))
+    assert tracker.advance(0) == BEGINNING
+    assert after(tracker, 1, event(6)) == 6, "all of partition 1 was refused"
+
+
 def test_time_in_which_the_pipeline_was_down_does_not_make_a_partition_idle() -> None:
     tracker = WatermarkTracker(Watermark(idle_after="10s"))
     after(tracker, 0, event(5), event(9, partition=1))

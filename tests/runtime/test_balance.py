@@ -15,8 +15,10 @@ from tidegate.operators.path import walk
 from tidegate.operators.route import Rows
 from tidegate.runtime import operate
 from tidegate.runtime.counting import Counter
+from tidegate.runtime.engine import Batch
 from tidegate.runtime.ledger import Ledger, OperatorLine, PathLine, SourceLine
 from tidegate.runtime.operate import Folded
+from tidegate.sources.base import Records
 from tidegate.testing.feed import Feed
 from tidegate.testing.harness import Harness, seconds
 
@@ -116,6 +118,16 @@ ROWS: list[dict[str, Any]] = [
 @pytest.fixture
 def harness(spark: SparkSession, tmp_path: Path) -> Harness:
     return Harness(spark, an_app(tg.Memory()), tmp_path / "checkpoint", clock=seconds(100))
+
+
+def test_a_batch_that_was_decided_is_not_read_again(harness: Harness) -> None:
+    """Its records may be gone by now: a driver died after the record, and retention went on."""
+    harness.feed({"events": ROWS})
+
+    def gone(_: frozenset[str]) -> dict[str, Records]:
+        raise AssertionError("it was read")
+
+    assert harness.engine.batch(Batch(harness.clock, offsets=harness.engine.last.offsets, read=gone)) is None
 
 
 def also(fate: str) -> Callable[[Folded], None]:

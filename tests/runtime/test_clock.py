@@ -11,6 +11,7 @@ from tidegate.model import WatermarkTracker
 from tidegate.model.values import BEGINNING, Event
 from tidegate.runtime.clock import advance, resume
 from tidegate.runtime.records import SourceClock
+from tidegate.sources.base import Standing
 from tidegate.watermarks import Manual, Watermark
 
 SECOND = 1_000_000
@@ -81,8 +82,24 @@ def test_a_clock_that_was_set_back_while_the_pipeline_was_down_changes_nothing()
 def test_unread_data_keeps_partitions_alive() -> None:
     strategy = Watermark(idle_after="60s")
     clock = after(strategy, (0, {"a": 10, "b": 10}))
-    assert advance(strategy, clock, {"a": 100 * SECOND}, 600 * SECOND, backlog=True).watermark == 10 * SECOND
+    assert (
+        advance(strategy, clock, {"a": 100 * SECOND}, 600 * SECOND, standing=Standing(behind_somewhere=True)).watermark
+        == 10 * SECOND
+    )
     assert advance(strategy, clock, {"a": 100 * SECOND}, 600 * SECOND).watermark == 100 * SECOND
+
+
+def test_a_partition_with_unread_data_holds_it_before_its_first_event() -> None:
+    clock = advance(Watermark(), SourceClock(), {"a": 100}, 0, standing=Standing({"a": 0, "b": 3}, frozenset("b")))
+    assert clock.watermark is None
+    assert clock.unread == {"a": 0, "b": 3}
+    clock = advance(Watermark(), clock, {"a": 120, "b": 90}, 1, standing=Standing({"a": 0, "b": 0}))
+    assert clock.watermark == 90
+
+
+def test_a_partition_of_which_nothing_but_refused_records_came_holds_nothing() -> None:
+    clock = advance(Watermark(), SourceClock(), {"a": 100}, 0, standing=Standing(behind=frozenset("b")))
+    assert advance(Watermark(), clock, {"a": 110}, 1, standing=Standing({"b": 0})).watermark == 110
 
 
 def test_a_manual_watermark_moves_only_by_hand_and_forward() -> None:
@@ -99,7 +116,8 @@ class Step:
 
     passed: int
     events: tuple[tuple[int, int], ...]
-    backlog: bool
+    backlog: tuple[int, ...]
+    somewhere: bool
     downtime: int
 
 
@@ -108,7 +126,8 @@ STEPS = st.lists(
         Step,
         passed=st.integers(0, 90),
         events=st.lists(st.tuples(st.integers(0, 3), st.integers(-100, 300)), max_size=4).map(tuple),
-        backlog=st.booleans(),
+        backlog=st.lists(st.integers(0, 4), max_size=3).map(tuple),
+        somewhere=st.booleans(),
         downtime=st.sampled_from([0, 0, 0, 500]),
     ),
     max_size=12,
@@ -137,8 +156,11 @@ def test_it_is_always_what_the_model_says_and_never_goes_back(strategy: Watermar
         for event in events:
             known = brought.get(str(event.partition))
             brought[str(event.partition)] = event.time if known is None else max(known, event.time)
-        tracker.observe(events, now, backlog=list(tracker.partitions) if step.backlog else ())
-        clock = advance(strategy, clock, brought, now, backlog=step.backlog)
+        shown = [p for p, known in tracker.partitions.items() if known.newest is not None]
+        shown += [event.partition for event in events]
+        tracker.observe(events, now, backlog={*step.backlog, *(shown if step.somewhere else ())})
+        standing = Standing(behind=frozenset(map(str, step.backlog)), behind_somewhere=step.somewhere)
+        clock = advance(strategy, clock, brought, now, standing=standing)
         expected = tracker.advance(now)
         found = BEGINNING if clock.watermark is None else clock.watermark
         assert found == expected

@@ -13,9 +13,9 @@ from tests.workbench import Bench, at
 
 import tidegate as tg
 from tidegate.errors import CheckpointError, DataLossRisk, SinkError
-from tidegate.runtime.filelog import files_of
-from tidegate.runtime.identity import Fate, check_log, compare, offsets_of
+from tidegate.runtime.identity import Fate, check_log, compare, offset_of, offsets_of
 from tidegate.runtime.records import Checkpoint, Offsets
+from tidegate.sources.filelog import files_between
 
 
 @pytest.fixture
@@ -101,12 +101,17 @@ def test_the_files_of_a_batch_are_found_by_the_name_of_their_source(tmp_path: Pa
     for step in (8, 10, 11):
         (folder / str(step)).write_text(f"v1\n{entries[step]}")
     span = offsets('right:{"logOffset":3}\nleft:{"logOffset":6}', 'left:{"logOffset":11}\nright:{"logOffset":3}')
-    assert files_of(tmp_path, "left", span) == [f"file:///in/{step}" for step in (7, 8, 9, 10, 11)]
-    assert files_of(tmp_path, "right", span) == []
-    assert files_of(tmp_path, "third", span) == []
-    assert len(files_of(tmp_path, "left", offsets(None, 'left:{"logOffset":9}', 0))) == 10
+    start, end = offset_of(span.start, "left"), offset_of(span.end, "left")
+    assert files_between(folder, start, str(end)) == [f"file:///in/{step}" for step in (7, 8, 9, 10, 11)]
+    right = offset_of(span.end, "right")
+    assert files_between(tmp_path, right, str(right)) == []
+    assert offset_of(span.end, "third") is None
+    assert offset_of("left:-", "left") is None
+    assert len(files_between(folder, None, '{"logOffset":9}')) == 10
     with pytest.raises(CheckpointError, match="left/12 is missing"):
-        files_of(tmp_path, "left", offsets('left:{"logOffset":11}', 'left:{"logOffset":12}'))
+        files_between(folder, '{"logOffset":11}', '{"logOffset":12}')
+    with pytest.raises(CheckpointError, match="not that of a source of files"):
+        files_between(folder, None, '{"topic":{"0":3}}')
 
 
 @pytest.mark.parametrize(

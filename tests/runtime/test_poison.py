@@ -11,12 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 from tests.workbench import Bench, at
 
 import tidegate as tg
+from tidegate.contracts import Contract
 from tidegate.errors import DataLossRisk, PipelineError
 from tidegate.runtime import poison
-from tidegate.runtime.poison import corrupt_file, is_data_error, isolate, sentence, source_of
+from tidegate.runtime.drivers import _source_of
+from tidegate.runtime.poison import corrupt_file, is_data_error, isolate, sentence
 
 # -- bisection, in plain Python -------------------------------------------------------------------------------------
 
@@ -86,12 +89,14 @@ def test_a_corrupt_file_is_named_as_spark_names_it() -> None:
     assert corrupt_file(RuntimeError("[DIVIDE_BY_ZERO] /not/a/file")) is None
 
 
-def test_a_file_belongs_to_the_source_whose_folder_holds_it() -> None:
-    folders = {"in": Path("/data/in"), "too": Path("/data/in too"), "deep": Path("/data/in/deep")}
-    assert source_of("file:///data/in/a.json", folders) == "in"
-    assert source_of("file:///data/in%20too/a.json", folders) == "too"
-    assert source_of("file:///data/in/deep/x/a.json", folders) == "deep"
-    assert source_of("file:///data/other/a.json", folders) is None
+def test_a_file_belongs_to_the_source_whose_folder_holds_it(spark: SparkSession) -> None:
+    folders = {"in": "/data/in", "too": "/data/in too", "deep": "/data/in/deep"}
+    contract = Contract("k STRING")
+    readers = {name: tg.Files(folder).open(spark, contract, name, None) for name, folder in folders.items()}
+    assert _source_of(readers, "file:///data/in/a.json") == "in"
+    assert _source_of(readers, "file:///data/in%20too/a.json") == "too"
+    assert _source_of(readers, "file:///data/in/deep/x/a.json") == "deep"
+    assert not any(reader.holds("file:///data/other/a.json") for reader in readers.values())
 
 
 def test_a_sentence_has_no_stack_in_it() -> None:

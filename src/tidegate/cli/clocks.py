@@ -7,7 +7,7 @@ time; the delay is part of the declaration, so a partition's watermark is shown 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidegate.app import App
 from tidegate.runtime.records import SourceClock
@@ -25,6 +25,8 @@ class Clock:
     lag: int | None
     last_seen: int | None = None
     partitions: tuple[Clock, ...] = ()
+    unread: dict[str, int] = field(default_factory=dict)
+    """Of a source whose system says so: how many records each of its partitions still held when it was last asked."""
 
 
 def delays(app: App | None) -> dict[str, int]:
@@ -51,4 +53,4 @@ def _source(name: str, clock: SourceClock, now: int, delay: int | None) -> Clock
         partitions.append(Clock(partition, at.newest, own, lag(behind, now), at.last_seen))
     newest = max((p.newest for p in partitions if p.newest is not None), default=None)
     last_seen = max((p.last_seen for p in partitions if p.last_seen is not None), default=None)
-    return Clock(name, newest, clock.watermark, lag(clock.watermark, now), last_seen, tuple(partitions))
+    return Clock(name, newest, clock.watermark, lag(clock.watermark, now), last_seen, tuple(partitions), clock.unread)

@@ -84,11 +84,13 @@ class LiveView:
         for name, at in report.watermarks.items():
             table.add_row(Text(name, style="bold"), "", show_instant(at), ago(lag(at, report.clock)))
         for source in clocks(report.sources, report.clock, self._delays):
-            table.add_row(f"source {source.name}", *_cells(source))
+            left = f"   {number(sum(source.unread.values()))} unread" if source.unread else ""
+            table.add_row(f"source {source.name}{left}", *_cells(source))
             # the slowest partitions are the ones that hold the watermark back
             slowest = sorted(source.partitions, key=lambda clock: clock.lag or 0, reverse=True)
             for clock in slowest[:_PARTITIONS_SHOWN]:
-                table.add_row(f"  partition {clock.name}", *_cells(clock), style="dim")
+                left = f"   {number(source.unread[clock.name])} unread" if source.unread.get(clock.name) else ""
+                table.add_row(f"  partition {clock.name}{left}", *_cells(clock), style="dim")
             if len(slowest) > _PARTITIONS_SHOWN:
                 table.add_row(f"  … {len(slowest) - _PARTITIONS_SHOWN} more that are further on", style="dim")
         return table
@@ -118,6 +120,11 @@ def _event_rows(ledger: Ledger, totals: Ledger) -> list[tuple[str, int, int]]:
         "filtered",
         sum(path.filtered for path in ledger.paths.values()),
         sum(path.filtered for path in totals.paths.values()),
+    )
+    rows += both(
+        "skipped",
+        sum(line.skipped for line in ledger.sources.values()),
+        sum(line.skipped for line in totals.sources.values()),
     )
     rows += both(
         "duplicates",

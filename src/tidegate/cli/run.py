@@ -23,7 +23,9 @@ from tidegate.runtime.reports import Mode, RunOptions, Watcher
 )
 @click.option("--batch", "mode", flag_value="batch", help="Read the whole input as one bounded batch.")
 @click.option("--checkpoint", metavar="DIR", help="Where state and records live [default: .tidegate/<app> beside APP].")
-@click.option("--max-batch", type=click.IntRange(min=1), metavar="N", help="At most N files per micro-batch.")
+@click.option(
+    "--max-batch", type=click.IntRange(min=1), metavar="N", help="At most N files (records of Kafka) per micro-batch."
+)
 @click.option(
     "--interval",
     type=click.FloatRange(min=0),

@@ -13,7 +13,7 @@ import click
 from tidegate.cli.clocks import Clock, clocks, delays, lag
 from tidegate.cli.locate import Found, locate
 from tidegate.cli.output import ago, counts, number, print_json, size, table
-from tidegate.runtime.ledger import Ledger
+from tidegate.runtime.ledger import Ledger, SourceLine
 from tidegate.time import show_instant
 
 
@@ -45,6 +45,7 @@ def _as_text(found: Found, now: int) -> str:
         _sources(totals),
         _operators(totals),
         _clocks(clocks(last.sources, now, delays(found.app))),
+        _unread(clocks(last.sources, now, {})),
         _watermarks(last.watermarks, now),
         _state(found),
     ]
@@ -56,10 +57,14 @@ def _as_text(found: Found, now: int) -> str:
 
 def _sources(totals: Ledger) -> str:
     rows = [
-        (name, line.read, line.passed, line.duplicates, sum(line.dead.values()), counts(line.dead))
+        (name, line.read, line.passed, line.duplicates, sum(line.dead.values()), counts(_others(line)))
         for name, line in totals.sources.items()
     ]
     return table(("source", "read", "passed", "duplicates", "dead letters", ""), rows, indent="") if rows else ""
+
+
+def _others(line: SourceLine) -> dict[str, int]:
+    return line.dead | ({"skipped": line.skipped} if line.skipped else {})
 
 
 def _operators(totals: Ledger) -> str:
@@ -86,6 +91,11 @@ def _clocks(sources: Iterable[Clock]) -> str:
                 )
             )
     return table(("source", "newest event", "watermark", "lag", "last seen"), rows, indent="") if rows else ""
+
+
+def _unread(sources: Iterable[Clock]) -> str:
+    rows = [(source.name, name, records) for source in sources for name, records in source.unread.items()]
+    return table(("source", "partition", "unread records"), rows, indent="") if rows else ""
 
 
 def _watermarks(watermarks: dict[str, int | None], now: int) -> str:

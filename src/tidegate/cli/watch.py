@@ -63,6 +63,8 @@ def record_line(report: BatchReport) -> str:
     if panes := counts(all_panes(ledger)):
         parts.append(f"panes {panes}")
     parts.append("watermark " + ", ".join(f"{name} {show_instant(at)}" for name, at in report.watermarks.items()))
+    if unread := {name: sum(clock.unread.values()) for name, clock in report.sources.items() if clock.unread}:
+        parts.append("unread " + (counts(unread) or "0"))
     parts.append(f"state {number(report.state_rows)} rows")
     parts.append(balance(ledger))
     return " | ".join(parts)
@@ -105,6 +107,7 @@ def outcome(ledger: Ledger) -> str:
     ]
     optional = {
         "filtered": sum(path.filtered for path in ledger.paths.values()),
+        "skipped": sum(line.skipped for line in ledger.sources.values()),
         "duplicates": sum(line.duplicates for line in ledger.sources.values()),
         "partially late": sum(line.partially_late for line in operators.values()),
     }

@@ -1,7 +1,8 @@
 """Writing dead letters elsewhere: JSON lines, CSV, Parquet, or the raw records alone for a replay.
 
-`raw` is bytes. In text formats it is written as UTF-8 where it is that, else in base64, and `raw_encoding`
-says which. Files are written beside their name and moved there when complete: half an export looks like a whole one.
+`raw`, `key` and the values of headers are bytes. In text formats they are written as UTF-8 where they are that, else
+in base64, and `raw_encoding` and its like say which. Files are written beside their name and moved there when
+complete: half an export looks like a whole one.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from tidegate.deadletter.letter import COLUMNS, COPIES
+from tidegate.deadletter.letter import COPIES
 from tidegate.deadletter.store import NAMES, DeadLetters, Filter, Letter
 from tidegate.errors import PipelineError
 
 Format = Literal["jsonl", "csv", "parquet"]
-FIELDS: tuple[str, ...] = (*NAMES, "raw_encoding")
+FIELDS: tuple[str, ...] = (*NAMES, "raw_encoding", "key_encoding")
 
 
 def readable(letter: Letter) -> dict[str, Any]:
@@ -32,7 +33,16 @@ def readable(letter: Letter) -> dict[str, Any]:
     }
     if "raw" in letter:
         found["raw"], found["raw_encoding"] = _as_text(letter["raw"])
+    if "key" in letter:
+        found["key"], found["key_encoding"] = _as_text(letter["key"])
+    if letter.get("headers") is not None:
+        found["headers"] = [_header(header) for header in letter["headers"]]
     return found
+
+
+def _header(header: dict[str, Any]) -> dict[str, str | None]:
+    value, encoding = _as_text(header["value"])
+    return {"key": header["key"], "value": value, "value_encoding": encoding}
 
 
 def export(letters: DeadLetters, which: Filter, form: Format, out: IO[bytes]) -> int:
@@ -97,6 +107,8 @@ def _csv(letters: Iterable[Letter], out: IO[bytes]) -> int:
     out.write(_csv_line(FIELDS))
     for letter in letters:
         found = readable(letter)
+        if found["headers"] is not None:
+            found["headers"] = json.dumps(found["headers"], ensure_ascii=False)
         out.write(_csv_line([found[name] for name in FIELDS]))
         count += 1
     return count
@@ -109,15 +121,13 @@ def _csv_line(values: Sequence[Any]) -> bytes:
 
 
 def _parquet(letters: DeadLetters, which: Filter, out: IO[bytes]) -> int:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    types = {"STRING": pa.string(), "BIGINT": pa.int64(), "INT": pa.int32(), "BINARY": pa.binary()}
-    types["TIMESTAMP"] = pa.timestamp("us", "UTC")
-    schema = pa.schema([(name, types[type_]) for name, type_ in COLUMNS])
+    from tidegate.deadletter.arrow import SCHEMA
+
     count = 0
-    with pq.ParquetWriter(out, schema) as writer:
+    with pq.ParquetWriter(out, SCHEMA) as writer:
         for table in letters.tables(which):
-            writer.write_table(table.cast(schema))
+            writer.write_table(table.cast(SCHEMA))
             count += table.num_rows
     return count

@@ -50,6 +50,8 @@ COLUMNS: tuple[tuple[str, str], ...] = (
     ("attempt", "INT"),
     ("status", "STRING"),  # new
     ("raw", "BINARY"),
+    ("key", "BINARY"),  # of a Kafka record, with its headers, byte for byte
+    ("headers", "ARRAY<STRUCT<key: STRING, value: BINARY>>"),
 )
 
 ABOUT = {

@@ -23,7 +23,7 @@ Letter = dict[str, Any]
 """One dead letter: the columns of `letter.COLUMNS` by name, times as aware `datetime` in UTC."""
 
 NAMES: tuple[str, ...] = tuple(name for name, _ in COLUMNS)
-WITHOUT_RAW: tuple[str, ...] = tuple(name for name in NAMES if name != "raw")
+WITHOUT_RAW: tuple[str, ...] = tuple(name for name in NAMES if name not in ("raw", "key", "headers"))
 _TIMES = tuple(name for name, type_ in COLUMNS if type_ == "TIMESTAMP")
 
 
@@ -129,7 +129,7 @@ def _read(path: Path, columns: list[str]) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from tidegate.deadletter.write import SCHEMA
+    from tidegate.deadletter.arrow import SCHEMA
 
     try:
         # `partitioning=None`: folder names such as `operator=x` must not become columns
@@ -140,11 +140,9 @@ def _read(path: Path, columns: list[str]) -> pa.Table:
             f"dead letters in {path} cannot be read: {error}",
             hint="the file is named by a record and must be there; restore it from a copy of the checkpoint",
         ) from error
-    # Letters that were written before there was such a field do not have it.
     for name in columns:
-        if name not in there:
-            table = table.append_column(name, pa.nulls(table.num_rows, SCHEMA.field(name).type))
-    table = table.select(columns)
+        if name not in table.column_names:  # a file from before letters had this column
+            table = table.append_column(SCHEMA.field(name), pa.nulls(table.num_rows, SCHEMA.field(name).type))
     # Spark may write INT96, which comes back in nanoseconds and without a time zone; it is always UTC.
     for name in set(columns) & set(_TIMES):
         index = table.column_names.index(name)

@@ -11,13 +11,10 @@ import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from tidegate import crash
-from tidegate.deadletter.letter import ABOUT, COLUMNS
+from tidegate.deadletter.arrow import INSTANT, SCHEMA, TYPES
+from tidegate.deadletter.letter import ABOUT
 
-INSTANT = pa.timestamp("us", tz="UTC")
-
-_TYPES = {"STRING": pa.string(), "BIGINT": pa.int64(), "INT": pa.int32(), "TIMESTAMP": INSTANT, "BINARY": pa.binary()}
 _FEW_VALUES = ["pipeline", "source", "operator", "reason", "error", "partition", "origin", "status", "subject", "path"]
-SCHEMA = pa.schema([(name, _TYPES[type_]) for name, type_ in COLUMNS])
 
 
 @dataclass(frozen=True)
@@ -108,6 +105,10 @@ def _letters(rows: pa.Table, about: Circumstances) -> pa.Table:
         "attempt": same(1, pa.int32()),
         "status": same("new", pa.string()),
         "raw": fields["raw"],
+        "key": fields.get("key", pa.nulls(number, TYPES["BINARY"])),
+        "headers": fields.get("headers", pa.nulls(number, SCHEMA.field("headers").type)).cast(
+            SCHEMA.field("headers").type
+        ),
     }
     return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
@@ -116,7 +117,7 @@ def _told(about: pa.Array) -> dict[str, pa.Array]:
     """What a letter says about its event, from JSON to columns."""
     whole = pa.ListArray.from_arrays(pa.array([0, len(about)], pa.int32()), about)
     text = pc.binary_join(whole, "\n")[0].as_buffer()
-    schema = pa.schema([(name, _TYPES[kind]) for name, kind in ABOUT.items()])
+    schema = pa.schema([(name, TYPES[kind]) for name, kind in ABOUT.items()])
     options = pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     # A block must hold a whole line, and the parser reads one at a time.
     table = pa_json.read_json(

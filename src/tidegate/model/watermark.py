@@ -5,6 +5,10 @@ the partitions that are live. A partition is idle when it has brought nothing fo
 processing time while it had nothing to bring. With no live partition the watermark holds – an outage
 of all producers must not make everything late – unless `idle_flush` sends it to the furthest
 partition. It never goes back.
+
+A partition without an event counts only while the source knows that it holds unread data: what is unread
+may be older than all that was read. Once that is read and no event was among it (all of it refused), the
+partition stands where it stood before, and holds nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ class WatermarkTracker:
         self.strategy = strategy
         self.value = BEGINNING
         self.partitions: dict[int, Partition] = {}
+        self.unread: frozenset[int] = frozenset()
 
     def is_future(self, event: Event, clock: int) -> bool:
         """Whether the event is further ahead of its arrival than `max_future` lets it be.
@@ -48,9 +53,10 @@ class WatermarkTracker:
         """Take note of a batch, future events already left out.
 
         Late events and duplicates count: they show that their partition lives. A partition with a
-        `backlog` (unread data that the source knows of) counts even before its first event, and the
-        time does not run towards its idleness.
+        `backlog` (unread data that the source knows of, now) counts even before its first event, and
+        the time does not run towards its idleness.
         """
+        self.unread = frozenset(backlog)
         for event in events:
             partition = self.partitions.setdefault(event.partition, Partition(event.time, clock))
             partition.newest = event.time if partition.newest is None else max(partition.newest, event.time)
@@ -85,8 +91,9 @@ class WatermarkTracker:
         idle_after = self.strategy.idle_after
         live = [
             partition
-            for partition in self.partitions.values()
-            if idle_after is None or clock - partition.last_arrival < idle_after
+            for number, partition in self.partitions.items()
+            if (partition.newest is not None or number in self.unread)
+            and (idle_after is None or clock - partition.last_arrival < idle_after)
         ]
         if live:
             return min(self._watermark_of(partition) for partition in live)

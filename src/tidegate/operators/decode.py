@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.operators.decode_wire import HEADERS, decode_wire, reads_headers
 from tidegate.operators.decode_wire import RAW as RAW
+from tidegate.operators.decode_wire import decode_wire
 from tidegate.operators.sql import Relation, quote, select, text
 
 if TYPE_CHECKING:
@@ -27,8 +27,12 @@ DECODED = (*RAW, "_reason", "_error", "_row")
 def raw_ddl(source: SourceNode) -> str:
     """The columns of the records that a source's connector hands over."""
     typed = f", {source.contract.ddl}" if source.connector.encoding == "record" else ""
-    headers = f", {HEADERS}" if reads_headers(source) else ""
-    return ", ".join(f"{name} {kind}" for name, kind in RAW.items()) + headers + typed
+    return ", ".join(f"{name} {kind}" for name, kind in (RAW | dict(source.connector.extra)).items()) + typed
+
+
+def decoded_columns(source: SourceNode) -> tuple[str, ...]:
+    """The envelope of a decoded record of this source, with the further columns that its system has."""
+    return (*DECODED, *source.connector.extra)
 
 
 def decode(source: SourceNode, raw: Relation, writers: Sequence[Writer] = ()) -> Relation:
@@ -40,24 +44,27 @@ def decode(source: SourceNode, raw: Relation, writers: Sequence[Writer] = ()) ->
         return decode_wire(source, raw, writers)
     names = source.contract.names
     numbered = "monotonically_increasing_id() AS _row"
-    kind, _, by = (getattr(source.connector, "partition", None) or "").partition(":")
+    raw_columns = (*RAW, *source.connector.extra)
+    others = [column for column in raw_columns if column != "_partition"]
+    kind, _, by = (source.connector.partition or "").partition(":")
     if source.connector.encoding == "record":
         partition = f"coalesce(CAST({quote(by)} AS STRING), '?') AS _partition" if kind == "column" else "_partition"
         nothing = ["CAST(NULL AS STRING) AS _reason", "CAST(NULL AS STRING) AS _error"]
-        return select([partition, *[c for c in RAW if c != "_partition"], *nothing, numbered, *map(quote, names)], raw)
-    lines = select([*RAW, "CAST(_raw AS STRING) AS _line", numbered], raw)
-    parsed = select([*RAW, "_row", "_line", f"{_parse(source)} AS _decoded"], lines)
+        return select([partition, *others, *nothing, numbered, *map(quote, names)], raw)
+    lines = select([*raw_columns, "CAST(_raw AS STRING) AS _line", numbered], raw)
+    parsed = select([*raw_columns, "_row", "_line", f"{_parse(source)} AS _decoded"], lines)
     partition = (
         f"coalesce(CAST(_decoded.{quote(by)} AS STRING), '?') AS _partition" if kind == "column" else "_partition"
     )
     broken = "NOT is_valid_utf8(_line) OR _decoded IS NULL OR _decoded._corrupt IS NOT NULL"
     error = (
-        "CASE WHEN NOT is_valid_utf8(_line) THEN 'the record is not valid UTF-8' "
+        "CASE WHEN _raw IS NULL THEN 'the record has no value: it is a tombstone' "
+        "WHEN NOT is_valid_utf8(_line) THEN 'the record is not valid UTF-8' "
         f"WHEN {broken} THEN {text(f'the record is not {source.connector.encoding} of the contract')} END AS _error"
     )
     reason = f"CASE WHEN {broken} THEN 'MALFORMED' END AS _reason"
     fields = [f"_decoded.{quote(name)} AS {quote(name)}" for name in names]
-    return select([partition, *[c for c in RAW if c != "_partition"], reason, error, "_row", *fields], parsed)
+    return select([partition, *others, reason, error, "_row", *fields], parsed)
 
 
 def _parse(source: SourceNode) -> str:

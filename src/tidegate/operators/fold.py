@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.operators.assign import Assignment
-from tidegate.operators.decode_wire import AT, PREFIX
+from tidegate.operators.decode_wire import AT, PREFIX, in_header, reads_headers
 from tidegate.operators.path import WHOLE, internal
-from tidegate.operators.route import Rows, missing, record_columns, schema_columns
+from tidegate.operators.route import Rows, extra_columns, missing, record_columns
 from tidegate.operators.sql import Relation, Thresholds, quote, select, text, user
 from tidegate.windows import Session
 
@@ -59,9 +59,15 @@ _TRUSTED = "CASE WHEN _tg_reason IS NULL OR _tg_reason = 'DUPLICATE' THEN _tg_ti
 
 _ORDER = "named_struct('t', _tg_time, 'a', _tg_arrival, 'o', _tg_origin, 'p', _tg_row, 'e', _element)"
 
-LETTER_FIELDS = ("reason", "error", "about", "raw")
-"""What a staged dead letter holds of its event. `about` is JSON: every row of state is written with these columns, as
-NULL, and each of them costs."""
+_LETTER_FIELDS = ("reason", "error", "about", "raw")
+
+
+def letter_fields(source: SourceNode) -> tuple[str, ...]:
+    """What a staged dead letter holds of its event, with what the record has beside its value (key, headers).
+
+    `about` is JSON: every row of state is written with these columns, as NULL, and each of them costs.
+    """
+    return (*_LETTER_FIELDS, *[name.removeprefix("_") for name in source.connector.extra])
 
 
 @dataclass(frozen=True)
@@ -223,7 +229,9 @@ def _schema(source: SourceNode) -> dict[str, str]:
     if paths or wire is not None:
         found["path"] = f"CASE {breaks} ELSE {known} END" if wire is not None else known
     if wire is not None and wire.registry is not None:
-        frame = next(iter(schema_columns(source)), f"substring(_tg_raw, 1, {PREFIX})")
+        frame = f"substring(_tg_raw, 1, {PREFIX})"
+        if reads_headers(source):
+            frame = f"coalesce({in_header('_tg_headers')}, {frame})"
         number = f"CAST(conv(hex(substring({frame}, 2, 4)), 16, 10) AS BIGINT)"
         found["subject"] = text(wire.registry.subject)
         found["schema_id"] = (
@@ -239,9 +247,13 @@ def _identity(pipeline: str, source: str, operator: str) -> str:
 
 
 def _raw(source: SourceNode) -> str:
-    """The record as it came; typed sources write theirs as JSON, and only for a row that is refused."""
+    """The record as it came, and what it has beside its value.
+
+    Typed sources write theirs as JSON, and only for a row that is refused.
+    """
     records = record_columns(source)
     if not records:
-        return "_tg_raw"
+        beside = [f"'{name.removeprefix('_')}', {column}" for column, name in extra_columns(source).items()]
+        return ", ".join(["_tg_raw", *beside])
     fields = zip(records, source.contract.names, strict=True)
     return f"CAST(to_json(struct({', '.join(f'{column} AS {quote(name)}' for column, name in fields)})) AS BINARY)"

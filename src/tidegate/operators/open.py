@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING
 
 from tidegate.operators.assign import Assignment
 from tidegate.operators.fire import Merging, merged_partials, windows_of
-from tidegate.operators.fold import LETTER_FIELDS, key_columns
+from tidegate.operators.fold import key_columns, letter_fields
 from tidegate.operators.sql import END_OF_TIME, Relation, Thresholds, quote, select, user
 from tidegate.operators.trigger import Question, Turn, question
 from tidegate.triggers import AfterWatermark, Default, FinalOnly
 from tidegate.windows import Session
 
 if TYPE_CHECKING:
-    from tidegate.stream import WindowNode
+    from tidegate.stream import SourceNode, WindowNode
 
 
 def needs_open_state(node: WindowNode) -> bool:
@@ -208,14 +208,14 @@ def tell(shape: Shape, asked: Relation, letters: str | None = None) -> Relation:
         # One row of each session tells how many events of this batch it took in: the output side of the ledger.
         columns.append("CASE WHEN _o.counts AND NOT _late THEN _arrived ELSE 0L END AS _arrived")
     if letters is not None:
-        columns += ["_o.letter.partition AS _partition", f"{_dead()} AS _dead"]
+        columns += ["_o.letter.partition AS _partition", f"{_dead(shape.node.source)} AS _dead"]
     return select(columns, exploded)
 
 
-def _dead() -> str:
+def _dead(source: SourceNode) -> str:
     """The letter of a refused event: it was written as LATE; in a session that is open only a repeat is refused."""
     changed = {"reason": "'DUPLICATE'", "error": "'same id and event time as an earlier event'"}
-    fields = ", ".join(f"'{name}', {changed.get(name, f'_o.letter.dead.{name}')}" for name in LETTER_FIELDS)
+    fields = ", ".join(f"'{name}', {changed.get(name, f'_o.letter.dead.{name}')}" for name in letter_fields(source))
     return f"CASE WHEN _o.kind != 'dead' OR _late THEN _o.letter.dead ELSE named_struct({fields}) END"
 
 

@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.operators.decode import DECODED
-from tidegate.operators.decode_wire import reads_headers
+from tidegate.operators.decode import decoded_columns
 from tidegate.operators.sql import Relation, Thresholds, clip, quote, select, text, user
 from tidegate.watermarks import Watermark
 
@@ -46,18 +45,18 @@ def record_columns(source: SourceNode) -> tuple[str, ...]:
     return tuple(quote(f"_tg.{name}") for name in source.contract.names) if typed else ()
 
 
-def schema_columns(source: SourceNode) -> tuple[str, ...]:
-    """What names the schema of a record, where it does not stand in the record itself."""
-    return ("_tg_schema",) if reads_headers(source) else ()
+def extra_columns(source: SourceNode) -> dict[str, str]:
+    """What the records of a source have beside their value, as the envelope carries it: `_key` as `_tg_key`."""
+    return {f"_tg{name}": name for name in source.connector.extra}
 
 
 def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int, str] | None = None) -> Rows:
     """The rows of a source with their envelope (event time and reason in it) and `_alive`: has it passed?"""
     names = [quote(name) for name in source.contract.names]
-    records, schemas = record_columns(source), schema_columns(source)
-    mine = [*DECODED, *names, *[f"{name} AS {record}" for name, record in zip(names, records, strict=False)]]
-    mine += [f"_schema AS {column}" for column in schemas]
-    carried = [*DECODED, *names, *records, *schemas]
+    records = record_columns(source)
+    known = decoded_columns(source)
+    mine = [*known, *names, *[f"{name} AS {record}" for name, record in zip(names, records, strict=False)]]
+    carried = [*known, *names, *records]
     sound = "_reason IS NULL"
     if poison:
         entries = ", ".join(f"{position}L, {text(said)}" for position, said in poison.items())
@@ -86,10 +85,10 @@ def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int
         "_tg_error": "CASE _verdict " + " ".join(f"WHEN {n} THEN {case[2]}" for n, case in enumerate(cases)) + " END",
         "_tg_time": "_time",
         "_tg_id": identity,
-    }
-    columns = [f"{envelope[name]} AS {name}" for name in ENVELOPE]
-    relation = select([*columns, *records, *schemas, "_verdict IS NULL AS _alive", *names], judged)
-    return Rows(relation, source.contract.names, (*ENVELOPE, *records, *schemas))
+    } | extra_columns(source)
+    columns = [f"{sql} AS {name}" for name, sql in envelope.items()]
+    relation = select([*columns, *records, "_verdict IS NULL AS _alive", *names], judged)
+    return Rows(relation, source.contract.names, (*envelope, *records))
 
 
 def missing(name: str) -> str:

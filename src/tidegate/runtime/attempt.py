@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from tidegate.contracts.writers import Writers
 from tidegate.deadletter.write import Circumstances, corrupt_file_letters, write_letters
+from tidegate.errors import DataLossRisk
 from tidegate.operators.decode import decode, raw_ddl
 from tidegate.operators.dedup import REMEMBERED, dedup, remembered, to_remember
 from tidegate.operators.fold import FATES, fold_source
@@ -22,11 +23,12 @@ from tidegate.runtime.counting import Counter
 from tidegate.runtime.ledger import Ledger, SourceLine
 from tidegate.runtime.merge import concatenate
 from tidegate.runtime.moment import Moment
-from tidegate.runtime.operate import Folded, Operation, Records, Routed, account
-from tidegate.runtime.poison import Culprit, corrupt_file, is_data_error, isolate, sentence, source_of
+from tidegate.runtime.operate import Folded, Operation, Routed, account
+from tidegate.runtime.poison import Culprit, corrupt_file, is_data_error, isolate, sentence
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import stage
 from tidegate.runtime.state import LARGEST_CONCATENATED, Change
+from tidegate.sources.base import Records
 from tidegate.stream import SourceNode, WindowNode
 from tidegate.windows import Calendar, Hopping, Session
 
@@ -55,7 +57,14 @@ class SourceWork:
     def routed(self, records: Records, clock: int, poison: dict[int, str]) -> Routed:
         """The source's records, decoded and routed."""
         rows = route(self.node, self.decoded("{records}"), clock, poison)
-        return Routed(records.frame.sparkSession, rows, {"records": records.frame}, records.count)
+        frame, counter = records.frame, None
+        if records.proof is not None or records.wanted is not None:
+            wanted = f"coalesce({records.wanted or 'true'}, false)"
+            counts = {"read": f"count_if({wanted})", "skipped": f"count_if(NOT {wanted})"}
+            counter = Counter(counts | dict(records.proof.counts if records.proof else {}))
+            frame = counter.watch(frame)
+        frame = _wanted(frame, records)
+        return Routed(records.frame.sparkSession, rows, {"records": frame}, records.count, counter)
 
     def sample(self, spark: SparkSession) -> Routed:
         """No records, routed: enough to see whether the app's expressions fit."""
@@ -77,9 +86,15 @@ class Attempt:
         self._persisted: list[DataFrame] = []
         self._corrupt: list[Culprit] = []
         self._poison: dict[str, dict[int, str]] = {}
-        self._records = batch.records
+        self._records = batch.read(frozenset()) if batch.read else batch.records
         self._tries = 0
         self._fresh: dict[str, list[StateFile]] = {}
+        self._skipped: dict[str, int] = {}
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources that the batch has records of."""
+        return tuple(self._records)
 
     # -- fold -------------------------------------------------------------------------------------------------------
 
@@ -107,6 +122,7 @@ class Attempt:
             work = self.engine.sources[name]
             node = work.node
             routed = work.routed(records, self.batch.clock, self._poison.get(name, {}))
+            counter = routed.counter
             simple = [operation for operation in operations if not has_transform(operation.node.steps)]
             if len(operations) > 1 or node.event_id is not None or not simple:
                 routed = self._keep(routed.relation(routed.rows.relation), routed)
@@ -122,6 +138,21 @@ class Attempt:
                 self._folded[operation.node.name] = operation.fold(
                     routed, self._before(operation), folder, carries_source=operation is carrier
                 )
+            if counter is not None:
+                self._prove(name, records, counter)
+
+    def _prove(self, name: str, records: Records, counter: Counter) -> None:
+        """Were these the records of the range? A stage that Spark ran twice is counted twice: then count again."""
+        counted = counter.result()
+        self._skipped[name] = counted["skipped"]
+        if records.proof is None:
+            return
+        try:
+            records.proof.check(counted, counter.again)
+        except DataLossRisk:
+            counted = counter.again()
+            records.proof.check(counted, counter.again)
+            self._skipped[name] = counted["skipped"]
 
     def _dedup(
         self, node: SourceNode, operations: list[Operation], routed: Routed, closed: list[tuple[WindowNode, int]]
@@ -171,13 +202,13 @@ class Attempt:
     def _isolate(self, error: BaseException) -> bool:
         """Find whom to blame; True when the batch can be computed again without them."""
         path = corrupt_file(error)
-        if path is not None and self.batch.reread is not None:
+        if path is not None and self.batch.read is not None:
             known = {culprit.file for culprit in self._corrupt if culprit.file}
             if path in known:
                 return False
             self._corrupt.append(Culprit(None, path, sentence(error)))
             self.engine.watcher.say(f"file {path} cannot be read: it becomes a dead letter CORRUPT_FILE")
-            self._records = self.batch.reread(frozenset(known | {path}))
+            self._records = self.batch.read(frozenset(known | {path}))
             self._poison.clear()  # the rows have new numbers
             return True
         if not is_data_error(error):
@@ -202,7 +233,7 @@ class Attempt:
         found: list[tuple[str, Culprit]] = []
         for name, records in self._records.items():
             work = self.engine.sources[name]
-            frame = records.frame
+            frame = _wanted(records.frame, records)
             decoded = run(frame.sparkSession, work.decoded("{records}"), {"records": frame})
             rows = self._persist(decoded)
             known = self._poison.get(name, {})
@@ -280,10 +311,12 @@ class Attempt:
         dead = {reason: n for reason, n in folded.dead.items() if reason not in ("LATE", "DUPLICATE")}
         if corrupt:
             dead["CORRUPT_FILE"] = corrupt
+        skipped = self._skipped.get(name, 0)
         self.ledger.sources[name] = SourceLine(
-            read=folded.counts["read"] + corrupt,
+            read=folded.counts["read"] + skipped + corrupt,
             passed=folded.passed(),
             duplicates=folded.fates.get("duplicate", 0) + folded.dead.get("DUPLICATE", 0),
+            skipped=skipped,
             dead=dead,
         )
         # What the source let pass must arrive at the head of every path, counted there or here.
@@ -292,11 +325,9 @@ class Attempt:
                 self.ledger.paths[operation.node.name].passed = folded.counts["passed"]
 
     def _corrupt_of(self, name: str) -> list[Culprit]:
-        """The unreadable files of a source: those in its folder."""
-        sources = self.engine.sources.items()
-        folders = {source: Path(getattr(work.node.connector, "path", "/?")).resolve() for source, work in sources}
-        first = next(iter(self.engine.sources))
-        return [culprit for culprit in self._corrupt if (source_of(culprit.file or "", folders) or first) == name]
+        """The unreadable files of a source."""
+        whose = self.batch.source_of or (lambda _: next(iter(self.engine.sources)))
+        return [culprit for culprit in self._corrupt if whose(culprit.file or "") == name]
 
     def _letters(self, name: str) -> None:
         """The refused rows of a source, from all folds that carry some, as one file of dead letters."""
@@ -417,6 +448,10 @@ class Attempt:
         self._fresh.clear()
         for owner in (*self.engine.operations, *self.engine.sources):
             shutil.rmtree(self._folder(owner), ignore_errors=True)
+
+
+def _wanted(frame: DataFrame, records: Records) -> DataFrame:
+    return frame if records.wanted is None else frame.where(records.wanted)
 
 
 def _horizon(operation: Operation, after: int | None) -> int:

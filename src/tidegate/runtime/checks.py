@@ -89,7 +89,7 @@ def _source(source: SourceNode) -> Iterator[Finding]:
     where = f"source {source.name}"
     yield from (Finding("error", where, problem) for problem in source.connector.problems(source.contract))
     registry = source.contract.wire.registry if source.contract.wire else None
-    if registry and registry.wire == "header" and not getattr(source.connector, "has_headers", False):
+    if registry and registry.wire == "header" and "_headers" not in source.connector.extra:
         yield Finding("error", where, "the schema id is said to be in a header, and this source has no headers")
     columns = source.contract.names
     yield from _expression(where, "event_time", source.event_time, columns)

@@ -32,7 +32,9 @@ class Counter:
         self._rows: DataFrame | None = None
 
     def watch(self, rows: DataFrame) -> DataFrame:
-        """The same rows, counted by the first job that reads them."""
+        """The same rows, counted by the first job that reads them – once: what comes of counted rows is not watched."""
+        if self._rows is not None:
+            return rows
         self._rows = rows
         if self.known is not None:
             return rows

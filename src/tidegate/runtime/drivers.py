@@ -10,8 +10,9 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,20 +20,23 @@ from typing import TYPE_CHECKING, Any
 from tidegate import crash
 from tidegate.app import App
 from tidegate.errors import CheckpointError, Fenced, PipelineError, TidegateError, Unavailable
+from tidegate.patience import patiently
 from tidegate.runtime.checks import check
 from tidegate.runtime.claims import finish_ended
 from tidegate.runtime.engine import Batch, Engine
-from tidegate.runtime.filelog import files_of
-from tidegate.runtime.identity import check_log, offsets_of
-from tidegate.runtime.operate import Records
+from tidegate.runtime.identity import check_log, offset_of, offsets_of
 from tidegate.runtime.poison import sentence
 from tidegate.runtime.records import Checkpoint, Offsets
 from tidegate.runtime.reports import RunOptions, RunSummary, Watcher
 from tidegate.runtime.session import OUR_QUERY, make_session
+from tidegate.sources.base import Reader, Records
 from tidegate.watermarks import Watermark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+Readers = Mapping[str, Reader]
+"""The open sources of a run, by name."""
 
 
 def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
@@ -58,15 +62,22 @@ def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
     with _clear_errors(app), _stop_signals() as stop:
         first = position.last.sequence if position else 0
         engine = Engine(spark, app, checkpoint, watcher, _now(), stop)
+        readers = {
+            name: node.connector.open(spark, node.contract, name, options.max_batch)
+            for name, node in app.sources.items()
+        }
         try:
             if options.mode == "batch":
-                _run_bounded(engine)
+                work = partial(_run_bounded, engine, readers)
             else:
-                _run_stream(engine, options, spark_folder, stop)
+                work = partial(_run_query, engine, readers, options, spark_folder, stop)
+            _until_it_answers(engine, readers, work, watcher, stop)
             if options.mode == "drain" and not stop.is_set():
                 engine.batch(Batch(clock=max(_now(), engine.last.clock), end_of_input=True))
             engine.finish()
         finally:
+            for reader in readers.values():
+                reader.close()
             engine.close()
     why = "stopped by signal" if stop.is_set() else {"continuous": "stopped"}.get(options.mode, "input taken")
     return RunSummary(engine.last.sequence - first, time.monotonic() - started, engine.last.totals, why)
@@ -90,38 +101,43 @@ def refuse_unsound(app: App) -> None:
         )
 
 
-def _stream(engine: Engine, options: RunOptions) -> DataFrame:
+def _stream(engine: Engine, readers: Readers) -> DataFrame:
     """All sources as one stream, of which only the ranges matter."""
     for setting, value in OUR_QUERY.items():
         engine.spark.conf.set(setting, value)
-    parts = [
-        node.connector.stream(engine.spark, node.contract, options.max_batch, node.name).select("_origin")
-        for node in engine.app.sources.values()
-    ]
+    parts = [reader.stream().select("_origin") for reader in readers.values()]
     return reduce(lambda one, other: one.union(other), parts)
 
 
-def _records(engine: Engine, files: Mapping[str, Sequence[str]], without: frozenset[str]) -> dict[str, Records]:
-    """The raw records of some files of each source that has any."""
-    found = {}
-    for name, paths in files.items():
-        mine = [path for path in paths if path not in without]
-        if mine:
-            node = engine.app.sources[name]
-            frame = node.connector.batch(engine.spark, node.contract, mine)
-            found[name] = Records(frame, node.connector.count(mine))
-    return found
+def _records(readers: Readers, spans: Mapping[str, Any], without: frozenset[str]) -> dict[str, Records]:
+    """The raw records of the range of each source that has one, without the given origins."""
+    rest = {name: readers[name].without(span, without) if without else span for name, span in spans.items()}
+    return {name: readers[name].records(span) for name, span in rest.items() if span}
 
 
-def _run_bounded(engine: Engine) -> None:
+def _source_of(readers: Readers, origin: str) -> str:
+    """The source that an origin is of; the first when none claims it, for a dead letter must have one."""
+    return max(readers, key=lambda name: readers[name].holds(origin))
+
+
+def _batch(engine: Engine, readers: Readers, spans: Mapping[str, Any], clock: int, offsets: Offsets) -> Batch:
+    read = partial(_records, readers, spans)
+    standing = {name: readers[name].standing(span) for name, span in spans.items()}
+    whose = partial(_source_of, readers)
+    return Batch(max(clock, engine.last.clock), {}, offsets, standing, read=read, source_of=whose)
+
+
+def _run_bounded(engine: Engine, readers: Readers) -> None:
     """A batch is a bounded stream: everything in one batch, then the end of time."""
-    files = {node.name: node.connector.listing() for node in engine.app.sources.values()}
-    offsets = Offsets("batch", None, "\n".join(sorted(path for paths in files.values() for path in paths)), 0)
-    reread = partial(_records, engine, files)
-    engine.batch(Batch(_now(), reread(frozenset()), offsets, end_of_input=True, reread=reread))
+    spans = {name: reader.whole() for name, reader in readers.items()}
+    offsets = Offsets("batch", None, "\n".join(sorted(str(span) for span in spans.values() if span)), 0)
+    engine.batch(replace(_batch(engine, readers, spans, _now(), offsets), end_of_input=True))
 
 
-def _run_stream(engine: Engine, options: RunOptions, spark_folder: Path, stop: threading.Event) -> None:
+def _run_query(
+    engine: Engine, readers: Readers, options: RunOptions, spark_folder: Path, stop: threading.Event
+) -> None:
+    """The streaming query until it ends: nothing more to take, a stop, or a failure."""
     failures: list[BaseException] = []
     last_call = time.monotonic()
     gate = threading.Lock()
@@ -132,7 +148,7 @@ def _run_stream(engine: Engine, options: RunOptions, spark_folder: Path, stop: t
             if stop.is_set():
                 raise _StopAskedError  # Spark has not committed the batch and will offer it again
             try:
-                engine.batch(_batch_of(engine, batch_id, spark_folder, options))
+                engine.batch(_batch_of(engine, readers, batch_id, spark_folder))
                 last_call = time.monotonic()
                 crash.point("before_spark_commit")
             except BaseException as error:
@@ -141,7 +157,7 @@ def _run_stream(engine: Engine, options: RunOptions, spark_folder: Path, stop: t
                 failures.append(error)
                 raise
 
-    writer = _stream(engine, options).writeStream.queryName(f"tidegate_{engine.app.name}")
+    writer = _stream(engine, readers).writeStream.queryName(f"tidegate_{engine.app.name}")
     writer = writer.option("checkpointLocation", str(spark_folder))
     bounded = options.mode in ("once", "drain")
     writer = (
@@ -154,8 +170,14 @@ def _run_stream(engine: Engine, options: RunOptions, spark_folder: Path, stop: t
             if stop.is_set():
                 with gate:  # the running batch ends; no other begins
                     break
-            if not bounded and time.monotonic() - last_call > max(options.interval, _tick_interval(engine.app)):
-                engine.batch(Batch(clock=max(_now(), engine.last.clock)))
+            is_due = time.monotonic() - last_call > max(options.interval, _tick_interval(engine.app))
+            # No tick while a batch runs: what it knows of unread data would be older than what the batch knows.
+            if is_due and not bounded and gate.acquire(blocking=False):
+                try:
+                    standing = {name: reader.standing(None) for name, reader in readers.items()}
+                    engine.batch(Batch(clock=max(_now(), engine.last.clock), standing=standing))
+                finally:
+                    gate.release()
                 last_call = time.monotonic()
     except Exception as error:
         if not failures and not stop.is_set():
@@ -171,15 +193,59 @@ def _run_stream(engine: Engine, options: RunOptions, spark_folder: Path, stop: t
         raise failures[0]
 
 
-def _batch_of(engine: Engine, batch_id: int, spark_folder: Path, options: RunOptions) -> Batch:
+def _until_it_answers(
+    engine: Engine, readers: Readers, action: Callable[[], None], watcher: Watcher, stop: threading.Event
+) -> None:
+    """Run `action` to its end. A source that goes away is waited for, aloud; then the action begins again.
+
+    It begins again where our records end: a batch that was under way is offered and computed anew.
+    """
+    trouble: TidegateError | None = None
+
+    def answer() -> None:
+        nonlocal trouble
+        if (told := trouble) is not None:
+            trouble = None
+            raise told
+        for name, reader in readers.items():
+            clock = engine.last.sources.get(name)
+            reader.check(clock.identity if clock else None)
+
+    while True:
+        was_away = trouble is not None
+        try:
+            patiently(answer, watcher.say, stop)
+        except Unavailable:
+            if stop.is_set():
+                return None
+            raise
+        if was_away:
+            engine.pause(_now() - engine.last.clock)
+        try:
+            return action()
+        except Exception as error:
+            trouble = _trouble(readers, error)
+            if trouble is None:
+                raise
+            trouble.__cause__ = error
+
+
+def _trouble(readers: Readers, error: BaseException) -> TidegateError | None:
+    """What an error means, when it comes from a source."""
+    if isinstance(error, TidegateError):
+        return error if isinstance(error, Unavailable) else None
+    return next((found for reader in readers.values() if (found := reader.trouble(error)) is not None), None)
+
+
+def _batch_of(engine: Engine, readers: Readers, batch_id: int, spark_folder: Path) -> Batch:
     """A micro-batch of the query as the engine wants it: its identity, its clock, its records."""
     offsets, clock = offsets_of(spark_folder, batch_id)
-    nodes = list(engine.app.sources.values())
-    files = {node.name: files_of(spark_folder, node.name, offsets) for node in nodes}
-    bound = {node.name: options.max_batch or getattr(node.connector, "max_files", 0) for node in nodes}
-    full = frozenset(name for name, paths in files.items() if bound[name] and len(paths) >= bound[name])
-    reread = partial(_records, engine, files)
-    return Batch(max(clock, engine.last.clock), reread(frozenset()), offsets, backlog=full, reread=reread)
+    spans = {}
+    for name, reader in readers.items():
+        end = offset_of(offsets.end, name)
+        if end is not None:
+            spans[name] = reader.taken(spark_folder / "sources" / name, offset_of(offsets.start, name), end)
+    return _batch(engine, readers, spans, clock, offsets)
 
 
 def _tick_interval(app: App) -> float:

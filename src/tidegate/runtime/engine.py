@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tidegate import crash
@@ -33,7 +33,6 @@ from tidegate.runtime.claims import claim
 from tidegate.runtime.delivery import Deliverer
 from tidegate.runtime.identity import Fate, compare
 from tidegate.runtime.open_operation import operation_for
-from tidegate.runtime.operate import Records
 from tidegate.runtime.records import (
     KEEP_SNAPSHOTS,
     SNAPSHOT_EVERY,
@@ -47,6 +46,7 @@ from tidegate.runtime.records import (
 from tidegate.runtime.reports import BatchReport, Watcher
 from tidegate.runtime.signatures import added_aggregates, reconcile
 from tidegate.runtime.state import Change, State
+from tidegate.sources.base import NOTHING_LEFT, Records, Standing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,16 +56,19 @@ if TYPE_CHECKING:
 class Batch:
     """What a driver hands to the engine: raw records by source (none for a tick), where they came from, and the clock.
 
-    `reread` gives the records again without the given files, for when a file turns out to be unreadable.
+    `standing` is what each source still holds. Instead of `records` there may be `read`, which is called only for a
+    batch that is new, and again without the given origins when a file turns out to be unreadable; `source_of` tells
+    whose it is.
     """
 
     clock: int
     records: Mapping[str, Records] = field(default_factory=dict)
     offsets: Offsets | None = None
-    backlog: frozenset[str] = frozenset()
+    standing: Mapping[str, Standing] = field(default_factory=dict)
     manual: Mapping[str, int] = field(default_factory=dict)
     end_of_input: bool = False
-    reread: Callable[[frozenset[str]], Mapping[str, Records]] | None = None
+    read: Callable[[frozenset[str]], Mapping[str, Records]] | None = None
+    source_of: Callable[[str], str] | None = None
 
 
 class Engine:
@@ -123,9 +126,9 @@ class Engine:
                     f"batch {batch.offsets.batch_id} was decided as record {self.last.sequence}: delivered, skipped"
                 )
                 return None
-            self._resolve(batch)
             attempt = Attempt(self, batch, self.last.sequence + 1, uuid.uuid4().hex)
             try:
+                self._resolve(attempt)
                 # 2. decode, 3. route and 4. operate: one plan, one scan
                 attempt.fold()
                 clock = self._clocks(batch, attempt)
@@ -151,18 +154,24 @@ class Engine:
         with self.lock:
             self.deliverer.finish()
 
+    def pause(self, time: int) -> None:
+        """No source could be read for `time`: no partition could bring anything, so none has grown idler."""
+        with self.lock:
+            sources = {name: clocks.resume(clock, time) for name, clock in self.last.sources.items()}
+            self.last = replace(self.last, sources=sources)
+
     def close(self) -> None:
         self.deliverer.close()
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
-    def _resolve(self, batch: Batch) -> None:
+    def _resolve(self, attempt: Attempt) -> None:
         """Learn the schemas that the batch's records can have been written with; a registry that is away is awaited.
 
         It is fixed by now which records these are, and a producer registers a schema before it writes with it: what the
         registry does not know now, no producer of ours has written.
         """
-        for name in batch.records:
+        for name in attempt.sources:
             patiently(self.sources[name].resolve, self.watcher.say, self.stop)
 
     def _clocks(self, batch: Batch, attempt: Attempt) -> dict[str, SourceClock]:
@@ -173,7 +182,7 @@ class Engine:
                 self.last.sources.get(name, SourceClock()),
                 attempt.newest(name),
                 batch.clock,
-                backlog=name in batch.backlog,
+                standing=batch.standing.get(name, NOTHING_LEFT),
                 manual=batch.manual.get(name),
             )
             for name, source in self.app.sources.items()

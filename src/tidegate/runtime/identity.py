@@ -61,6 +61,15 @@ def offsets_of(spark_folder: Path, batch_id: int) -> tuple[Offsets, int]:
     return Offsets(_query_id(spark_folder), start, end, batch_id), clock
 
 
+def offset_of(lines: str | None, source: str) -> str | None:
+    """The offset of a source in the lines ``name:offset`` of an entry of the log; None when it is not there (yet)."""
+    for line in (lines or "").splitlines():
+        name, _, offset = line.partition(":")
+        if name == source:
+            return None if offset in ("", "-") else offset
+    return None
+
+
 def check_log(spark_folder: Path, decided: Offsets | None, checkpoint: Checkpoint) -> None:
     """Before anything starts: Spark's log must end with the last decided batch, or with one more that is under way."""
     number = max(_numbers(spark_folder / "offsets"), default=-1)

@@ -3,7 +3,8 @@
 One side is counted where the events come in (by the query's own metrics), the other where they ended
 (rows of the staged files: folded counts, dead letters). Three lines must balance for every batch:
 
-- per source:    ``read = passed + duplicates + dead letters``
+- per source:    ``read = passed + skipped + duplicates + dead letters`` (skipped: what the source was told to leave
+  out, such as the tombstones of a topic)
 - per path:      ``passed = filtered + in`` (with a flat_map: ``passed = filtered + unnested``,
   ``elements = dropped + in``)
 - per operator:  ``in = accepted + late`` (and ``+ duplicates`` that a session found among events it had to judge first)
@@ -28,6 +29,7 @@ class SourceLine:
     passed: int = 0
     duplicates: int = 0
     dead: dict[str, int] = field(default_factory=dict)
+    skipped: int = 0
 
 
 @dataclass
@@ -67,10 +69,11 @@ class Ledger:
         """The lines that do not balance, in words; empty when every event is accounted for."""
         found = []
         for name, line in self.sources.items():
-            right = line.passed + line.duplicates + sum(line.dead.values())
+            right = line.passed + line.skipped + line.duplicates + sum(line.dead.values())
             if line.read != right:
                 found.append(
-                    f"source {name}: read {line.read} but passed {line.passed} + duplicates {line.duplicates}"
+                    f"source {name}: read {line.read} but passed {line.passed} + skipped {line.skipped}"
+                    f" + duplicates {line.duplicates}"
                     f" + dead letters {sum(line.dead.values())} = {right}"
                 )
         for name, path in self.paths.items():
@@ -97,7 +100,7 @@ class Ledger:
         """How many events the lines cannot explain; 0 when it balances."""
         total = 0
         for line in self.sources.values():
-            total += abs(line.read - line.passed - line.duplicates - sum(line.dead.values()))
+            total += abs(line.read - line.passed - line.skipped - line.duplicates - sum(line.dead.values()))
         for path in self.paths.values():
             if path.has_flat_map:
                 total += abs(path.passed - path.filtered - path.unnested)

@@ -17,6 +17,6 @@ def concatenate(sources: list[Path], target: Path) -> None:
             for batch in pq.ParquetFile(path).iter_batches(batch_size=50_000):
                 table = pa.Table.from_batches([batch])
                 for field in schema:
-                    if field.name not in table.column_names:
+                    if field.name not in table.column_names:  # a file from before there was this column
                         table = table.append_column(field, pa.nulls(table.num_rows, field.type))
                 writer.write_table(table.select(schema.names).cast(schema))

@@ -84,14 +84,6 @@ class Fired:
 
 
 @dataclass(frozen=True)
-class Records:
-    """Raw records of a source. `count` is how many there are by the source's own account, where it keeps one."""
-
-    frame: DataFrame
-    count: int | None = None
-
-
-@dataclass(frozen=True)
 class Routed:
     """The routed rows of a source: a relation, the DataFrames in it, and the session they live in."""
 
@@ -100,6 +92,8 @@ class Routed:
     frames: dict[str, DataFrame]
     count: int | None = None
     """How many records there are by the source's own account, while each is still one row."""
+    counter: Counter | None = None
+    """What already counts the records as they are read, while each is still one row."""
 
     def relation(self, relation: Relation, **frames: DataFrame) -> DataFrame:
         return run(self.spark, relation, self.frames | frames)
@@ -169,7 +163,8 @@ class Operation:
         if self._counts_at_end():
             return Counter(COUNTS)
         if "records" in routed.frames:
-            return Counter({"read": "count(1)"}, None if routed.count is None else {"read": routed.count})
+            known = None if routed.count is None else {"read": routed.count}
+            return routed.counter or Counter({"read": "count(1)"}, known)
         return Counter({"read": "count(1)", "passed": "count_if(_alive)"})
 
     def _counts_at_end(self) -> bool:

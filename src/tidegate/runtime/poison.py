@@ -8,10 +8,8 @@ name, a type that does not fit – fails the same for every row and is never mis
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from tidegate.errors import DataLossRisk
 
@@ -90,13 +88,6 @@ def corrupt_file(error: BaseException) -> str | None:
         return None
     match = re.search(r"FAILED_READ_FILE[^\]]*\][^\n]*?((?:file:|/|[a-z0-9]+://)\S+?)[.,;]?(?:\s|$)", text)
     return match[1] if match else None
-
-
-def source_of(file: str, folders: Mapping[str, Path]) -> str | None:
-    """The source whose folder holds a file that Spark names by its URI; the innermost when folders are nested."""
-    path = Path(unquote(urlsplit(file).path))
-    holders = [name for name, folder in folders.items() if path.is_relative_to(folder)]
-    return max(holders, key=lambda name: len(folders[name].parts), default=None)
 
 
 def isolate(probe: Callable[[int, int], BaseException | None], positions: list[int]) -> list[Culprit]:

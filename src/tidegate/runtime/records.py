@@ -60,10 +60,16 @@ class PartitionClock:
 
 @dataclass(frozen=True)
 class SourceClock:
-    """The watermark of a source and the partitions that make it."""
+    """The watermark of a source and the partitions that make it.
+
+    `unread` is how many records each partition of its system still held when the batch was read, where the system
+    says so. `identity` is what that system calls the thing that was read (the id of a topic).
+    """
 
     watermark: int | None = None
     partitions: dict[str, PartitionClock] = field(default_factory=dict)
+    unread: dict[str, int] = field(default_factory=dict)
+    identity: str | None = None
 
 
 @dataclass(frozen=True)
@@ -132,12 +138,7 @@ class Record:
             **data
             | {
                 "offsets": data["offsets"] and Offsets(**data["offsets"]),
-                "sources": {
-                    name: SourceClock(
-                        clock["watermark"], {p: PartitionClock(**value) for p, value in clock["partitions"].items()}
-                    )
-                    for name, clock in data["sources"].items()
-                },
+                "sources": {name: _clock(clock) for name, clock in data["sources"].items()},
                 "ledger": Ledger.from_json(data["ledger"]),
                 "totals": Ledger.from_json(data["totals"]),
                 "added": _files(data["added"]),
@@ -151,6 +152,11 @@ class Record:
                 and Snapshot(_files(data["snapshot"]["files"]), data["snapshot"]["signatures"]),
             }
         )
+
+
+def _clock(data: dict[str, Any]) -> SourceClock:
+    partitions = {name: PartitionClock(**value) for name, value in data["partitions"].items()}
+    return SourceClock(**data | {"partitions": partitions})
 
 
 def _files(rows: list[dict[str, Any]]) -> tuple[StateFile, ...]:

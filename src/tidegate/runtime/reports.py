@@ -13,7 +13,7 @@ Mode = Literal["continuous", "once", "drain", "batch"]
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run an app. `max_batch` bounds a micro-batch (files).
+    """How to run an app. `max_batch` bounds a micro-batch (files, or records of Kafka).
 
     `interval` is the pause between batches, in seconds.
     """

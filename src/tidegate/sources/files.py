@@ -8,13 +8,16 @@ rename), as for every reader of folders.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
 
 from tidegate.contracts import Contract
-from tidegate.errors import PipelineError, SourceError
+from tidegate.errors import PipelineError, SourceError, TidegateError
+from tidegate.sources.base import Records, Standing
+from tidegate.sources.filelog import files_between
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +61,10 @@ class Files:
     def encoding(self) -> str:
         return _ENCODINGS[self.format]
 
+    @property
+    def extra(self) -> Mapping[str, str]:
+        return {}
+
     def describe(self) -> str:
         return f"files {self.path} ({self.format}{', by ' + self.partition if self.partition else ''})"
 
@@ -79,14 +86,82 @@ class Files:
                 hint="create it, or correct the path (it is relative to where the command runs)",
             )
 
-    def listing(self) -> list[str]:
-        """The files that are there now, as Spark writes their names."""
-        found = Path(self.path).resolve().rglob(self.pattern or _PATTERNS[self.format])
-        return sorted(path.as_uri() for path in found if path.is_file() and not path.name.startswith(("_", ".")))
+    def open(self, spark: SparkSession, contract: Contract, name: str, max_batch: int | None) -> FilesReader:
+        return FilesReader(self, spark, contract, name, max_batch or self.max_files)
 
-    def count(self, files: list[str]) -> int | None:
+
+@dataclass(frozen=True)
+class FileRange:
+    """Some files, as Spark writes their names."""
+
+    files: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.files)
+
+    def __str__(self) -> str:
+        return "\n".join(sorted(self.files))
+
+
+class FilesReader:
+    """The folder of a running pipeline."""
+
+    def __init__(self, source: Files, spark: SparkSession, contract: Contract, name: str, bound: int) -> None:
+        self.source, self.spark, self.contract, self.name, self.bound = source, spark, contract, name, bound
+
+    def stream(self) -> DataFrame:
+        source = self.source
+        reader = self.spark.readStream.name(self.name).option("maxFilesPerTrigger", self.bound)
+        reader = reader.option("pathGlobFilter", source.pattern or _PATTERNS[source.format])
+        reader = reader.option("recursiveFileLookup", "true")
+        if source.format == "parquet":
+            return self._envelope(reader.schema(self.contract.ddl).parquet(source.path))
+        return self._envelope(reader.text(source.path))
+
+    def whole(self) -> FileRange:
+        """The files that are there now."""
+        found = Path(self.source.path).resolve().rglob(self.source.pattern or _PATTERNS[self.source.format])
+        hidden = ("_", ".")
+        return FileRange(
+            tuple(sorted(path.as_uri() for path in found if path.is_file() and not path.name.startswith(hidden)))
+        )
+
+    def taken(self, log: Path, start: str | None, end: str) -> FileRange:
+        return FileRange(tuple(files_between(log, start, end)))
+
+    def without(self, span: FileRange, origins: frozenset[str]) -> FileRange:
+        return FileRange(tuple(path for path in span.files if path not in origins))
+
+    def holds(self, origin: str) -> int:
+        """The innermost folder holds a file when folders are nested: the deeper, the surer."""
+        folder = Path(self.source.path).resolve()
+        return len(folder.parts) if Path(_local(origin)).is_relative_to(folder) else 0
+
+    def records(self, span: FileRange) -> Records:
+        reader = self.spark.read.option("recursiveFileLookup", "true")
+        paths = [_as_path(uri) for uri in span.files]
+        parquet = self.source.format == "parquet"
+        rows = reader.schema(self.contract.ddl).parquet(*paths) if parquet else reader.text(paths)
+        rows = self._envelope(rows)
+        rows = rows.coalesce(1) if _size(span.files) <= ONE_TASK_BYTES else rows
+        return Records(rows, self._count(span.files))
+
+    def standing(self, span: FileRange | None) -> Standing:
+        """A batch that is full may have left files behind."""
+        return Standing(behind_somewhere=span is not None and len(span.files) >= self.bound)
+
+    def check(self, before: str | None) -> None:
+        self.source.ready()
+
+    def trouble(self, error: BaseException) -> TidegateError | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+    def _count(self, files: tuple[str, ...]) -> int | None:
         """From the footers of Parquet files; a line of text is known only once it is read."""
-        if self.format != "parquet":
+        if self.source.format != "parquet":
             return None
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -97,25 +172,9 @@ class Files:
         except (OSError, pa.ArrowException):
             return None  # reading will tell what is wrong with it
 
-    def stream(self, spark: SparkSession, contract: Contract, max_batch: int | None, name: str) -> DataFrame:
-        reader = spark.readStream.name(name).option("maxFilesPerTrigger", max_batch or self.max_files)
-        reader = reader.option("pathGlobFilter", self.pattern or _PATTERNS[self.format])
-        reader = reader.option("recursiveFileLookup", "true")
-        if self.format == "parquet":
-            return self._envelope(reader.schema(contract.ddl).parquet(self.path), contract)
-        return self._envelope(reader.text(self.path), contract)
-
-    def batch(self, spark: SparkSession, contract: Contract, files: list[str] | None = None) -> DataFrame:
-        reader = spark.read.option("recursiveFileLookup", "true")
-        if files is None:
-            reader = reader.option("pathGlobFilter", self.pattern or _PATTERNS[self.format])
-        paths = [self.path] if files is None else [_as_path(uri) for uri in files]
-        rows = reader.schema(contract.ddl).parquet(*paths) if self.format == "parquet" else reader.text(paths)
-        rows = self._envelope(rows, contract)
-        return rows.coalesce(1) if files is not None and _size(files) <= ONE_TASK_BYTES else rows
-
-    def _envelope(self, rows: DataFrame, contract: Contract) -> DataFrame:
-        kind, _, name = (self.partition or "").partition(":")
+    def _envelope(self, rows: DataFrame) -> DataFrame:
+        source = self.source
+        kind, _, name = (source.partition or "").partition(":")
         if kind == "path":
             # Evaluated for every row, so no regular expression.
             part = f"substring_index(substring_index(_metadata.file_path, '/{name}=', -1), '/', 1)"
@@ -126,20 +185,20 @@ class Files:
             f"{partition} AS _partition",
             "_metadata.file_path AS _origin",
             # Lines of text are numbered by the engine; only Parquet knows the place of a row in its file.
-            f"{'_metadata.row_index' if self.format == 'parquet' else 'CAST(NULL AS BIGINT)'} AS _position",
+            f"{'_metadata.row_index' if source.format == 'parquet' else 'CAST(NULL AS BIGINT)'} AS _position",
             "unix_micros(_metadata.file_modification_time) AS _arrival",
         ]
-        if self.format == "parquet":
+        if source.format == "parquet":
             columns += ["CAST(NULL AS BINARY) AS _raw", *[f"`{name}`" for name in rows.columns]]
         else:
             columns += ["CAST(value AS BINARY) AS _raw"]
-        if self.format == "csv" and self.header:
-            repeated = self.delimiter.join(contract.names).replace("\\", "\\\\").replace("'", "\\'")
+        if source.format == "csv" and source.header:
+            repeated = source.delimiter.join(self.contract.names).replace("\\", "\\\\").replace("'", "\\'")
             rows = rows.where(f"replace(trim(value), '\"', '') != '{repeated}'")
         return rows.selectExpr(*columns)
 
 
-def _size(files: list[str]) -> int:
+def _size(files: tuple[str, ...]) -> int:
     """Bytes in all; a file that has gone counts as large, and reading tells."""
     try:
         return sum(Path(_local(uri)).stat().st_size for uri in files)

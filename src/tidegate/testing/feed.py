@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.errors import SourceError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from tidegate.contracts import Contract
+    from tidegate.sources.base import Reader
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,14 @@ class Feed:
     def encoding(self) -> str:
         return "record"
 
+    @property
+    def extra(self) -> Mapping[str, str]:
+        return {}
+
+    @property
+    def partition(self) -> str | None:
+        return None
+
     def describe(self) -> str:
         return "rows fed by a test"
 
@@ -30,14 +40,5 @@ class Feed:
     def ready(self) -> None:
         """Always."""
 
-    def listing(self) -> list[str]:
-        return []
-
-    def count(self, files: list[str]) -> int | None:
-        return None
-
-    def stream(self, spark: SparkSession, contract: Contract, max_batch: int | None, name: str) -> DataFrame:
-        raise SourceError("a Feed has no stream of its own", hint="use tidegate.testing.Harness")
-
-    def batch(self, spark: SparkSession, contract: Contract, files: list[str] | None = None) -> DataFrame:
+    def open(self, spark: SparkSession, contract: Contract, name: str, max_batch: int | None) -> Reader:
         raise SourceError("a Feed holds no rows of its own", hint="use tidegate.testing.Harness")

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from tidegate.app import App
 from tidegate.operators.decode import RAW
 from tidegate.runtime.engine import Batch, Engine
-from tidegate.runtime.operate import Records
 from tidegate.runtime.records import Checkpoint, Offsets, Record
 from tidegate.runtime.reports import BatchReport
+from tidegate.sources.base import Records, Standing
 from tidegate.testing.wire import Row, to_bytes, to_json
 from tidegate.time import SECOND
 
@@ -88,7 +88,8 @@ class Harness:
         self._fed += 1
         start = None if self._fed == 1 else str(self._fed - 1)
         offsets = Offsets("harness", start, str(self._fed), self._fed)
-        return self._run(Batch(self.clock, self._records(rows), offsets, backlog))
+        standing = {name: Standing(behind_somewhere=True) for name in backlog}
+        return self._run(Batch(self.clock, self._records(rows), offsets, standing))
 
     def move_watermark(self, source: str, to: int) -> Outcome:
         """A tick that moves a manual watermark."""
@@ -149,7 +150,8 @@ class Harness:
             if typed:
                 frame = frame.selectExpr(*RAW, f"from_json(_json, '{node.contract.ddl}') AS _record")
                 frame = frame.selectExpr(*RAW, "_record.*")
-            found[name] = Records(frame.coalesce(1))
+            nothing = [f"CAST(NULL AS {kind}) AS {column}" for column, kind in node.connector.extra.items()]
+            found[name] = Records(frame.selectExpr("*", *nothing).coalesce(1))
         return found
 
 

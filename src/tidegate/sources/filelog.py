@@ -9,18 +9,13 @@ import json
 from pathlib import Path
 
 from tidegate.errors import CheckpointError
-from tidegate.runtime.records import Offsets
 
 
-def files_of(spark_folder: Path, source: str, offsets: Offsets) -> list[str]:
-    """The files of the source of that name in the offset range; empty when it is not a file source."""
-    last = _step(offsets.end, source)
-    if last is None:
-        return []
-    first = _step(offsets.start or "", source)
-    folder = spark_folder / "sources" / source
+def files_between(folder: Path, start: str | None, end: str) -> list[str]:
+    """The files between two offsets ``{"logOffset":7}``, from Spark's list of files in `folder`."""
+    first, last = -1 if start is None else _step(start), _step(end)
     paths: dict[str, None] = {}
-    for step in range(0 if first is None else first + 1, last + 1):
+    for step in range(first + 1, last + 1):
         for line in _log(folder, step).read_text().splitlines()[1:]:
             entry = json.loads(line)
             if entry["batchId"] == step:
@@ -41,13 +36,11 @@ def _log(folder: Path, step: int) -> Path:
     )
 
 
-def _step(offsets: str, source: str) -> int | None:
-    """The step of a source in the lines ``name:{"logOffset":7}`` of an entry of Spark's offset log."""
-    for line in offsets.splitlines():
-        name, _, offset = line.partition(":")
-        if name == source:
-            try:
-                return int(json.loads(offset)["logOffset"])
-            except (ValueError, KeyError, TypeError):
-                return None
-    return None
+def _step(offset: str) -> int:
+    try:
+        return int(json.loads(offset)["logOffset"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"Spark's log has the offset {offset!r}, which is not that of a source of files",
+            hint="a source that was of another kind needs another name, or a new --checkpoint",
+        ) from error

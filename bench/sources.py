@@ -1,0 +1,137 @@
+"""What each source brings in: rows per second, the same pipeline on the same events, as ratios inside one run.
+
+Files of Parquet, files of JSON and a Kafka topic of JSON hold the same events. Rounds alternate; of each run the second
+half of the batches counts, and the median of all rounds. The broker runs on this machine and takes its share of it.
+
+    python bench/sources.py [--rows N] [--batches N] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from data import Shape
+
+import tidegate as tg
+from tidegate import dev
+from tidegate.runtime.drivers import run
+from tidegate.runtime.reports import BatchReport, RunOptions
+from tidegate.runtime.session import make_session
+
+OUT = Path("bench-out")
+PARTITIONS = 4
+CONTRACT = "ts TIMESTAMP, key BIGINT, value DOUBLE"
+
+
+class Seconds:
+    """A watcher that keeps how long each batch took, and what it read."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, float]] = []
+
+    def say(self, message: str) -> None:
+        pass
+
+    def batch(self, report: BatchReport) -> None:
+        if line := report.ledger.sources.get("events"):
+            self.batches.append((line.read, report.seconds))
+
+
+def lines(path: Path) -> list[bytes]:
+    table = pq.read_table(path)
+    table = table.set_column(0, "ts", table["ts"].cast(pa.timestamp("us")).cast(pa.string()))
+    times, keys, values = (table[name].to_pylist() for name in ("ts", "key", "value"))
+    return [
+        b'{"ts":"%sZ","key":%d,"value":%r}' % (t.encode(), k, v) for t, k, v in zip(times, keys, values, strict=True)
+    ]
+
+
+def write_json(parquet: Path) -> Path:
+    folder = parquet.with_name(parquet.name + "-json")
+    if not (folder / "_complete").exists():
+        folder.mkdir(exist_ok=True)
+        for path in sorted(parquet.glob("*.parquet")):
+            (folder / f"{path.stem}.jsonl").write_bytes(b"\n".join(lines(path)) + b"\n")
+        (folder / "_complete").touch()
+    return folder
+
+
+def write_topic(address: str, parquet: Path) -> str:
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic("events", PARTITIONS, 1)])["events"].result()
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 50, "batch.size": 500_000, "acks": 1})
+    for path in sorted(parquet.glob("*.parquet")):
+        for number, record in enumerate(lines(path)):
+            while True:
+                try:
+                    producer.produce("events", record, partition=number % PARTITIONS)
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+        producer.flush()
+    return "events"
+
+
+def measure(source: Any, max_batch: int) -> list[float]:
+    """Rows per second of each batch in the second half of a run."""
+    app = tg.App("bench")
+    watermark = tg.Watermark(delay="1m", max_future=None)
+    events = app.source("events", source, contract=CONTRACT, event_time="ts", watermark=watermark)
+    result = events.key_by("key").window("totals", tg.Tumbling("1m")).aggregate(n=tg.count(), total=tg.sum("value"))
+    app.sink("nowhere", result, tg.Memory())
+    watched = Seconds()
+    with tempfile.TemporaryDirectory() as folder:
+        run(app, RunOptions(f"{folder}/checkpoint", mode="once", max_batch=max_batch), watched)
+    later = watched.batches[len(watched.batches) // 2 :]
+    return [rows / seconds for rows, seconds in later]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--batches", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=2)
+    options = parser.parse_args()
+    shape = Shape("sources", options.batches, options.rows, 10_000, 60)
+    parquet = shape.write(OUT / "data")
+    as_json = write_json(parquet)
+    servers = (OUT / "sources-servers").resolve()
+    make_session("bench", jars=("kafka",))
+    try:
+        address = dev.start(servers, ["kafka"])["kafka"]
+        topic = write_topic(address, parquet)
+        contestants: dict[str, tuple[Any, int]] = {
+            "files, Parquet": (tg.Files(str(parquet), format="parquet"), 1),
+            "files, JSON": (tg.Files(str(as_json)), 1),
+            "Kafka, JSON": (tg.Kafka(address, topic=topic), options.rows),
+        }
+        found: dict[str, list[float]] = {name: [] for name in contestants}
+        for _ in range(options.rounds):
+            for name, (source, bound) in contestants.items():
+                found[name] += measure(source, bound)
+    finally:
+        dev.stop(servers, ["kafka"], delete=True)
+        shutil.rmtree(servers, ignore_errors=True)
+    rates = {name: statistics.median(values) for name, values in found.items()}
+    best = rates["files, JSON"]
+    for name, rate in rates.items():
+        print(f"{name:16} {rate:12,.0f} rows/s   {rate / best:5.2f} × files, JSON")
+    (OUT / "sources.json").write_text(json.dumps(rates, indent=2))
+
+
+if __name__ == "__main__":
+    main()
