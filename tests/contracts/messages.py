@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_TYPE = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
-_COLUMNS = f"value BINARY, headers {_TYPE}"
+_COLUMNS = "value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 @dataclass(frozen=True)
@@ -30,23 +29,23 @@ class Messages(Files):
 
     @property
     def encoding(self) -> str:
-        return "bytes"
+        return "json"  # as Kafka says, whatever the contract
+
+    @property
+    def extra(self) -> Mapping[str, str]:
+        return {"_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>"} if self.has_headers else {}
 
     def problems(self, contract: Contract) -> list[str]:
         return []
 
-    @property
-    def extra(self) -> Mapping[str, str]:
-        return {"_headers": _TYPE} if self.has_headers else {}
-
     def open(self, spark: SparkSession, contract: Contract, name: str, max_batch: int | None) -> FilesReader:
-        return _MessagesReader(self, spark, Contract(_COLUMNS), name, max_batch or self.max_files)
+        return _Reader(self, spark, Contract(_COLUMNS), name, max_batch or self.max_files)
 
 
-class _MessagesReader(FilesReader):
+class _Reader(FilesReader):
     def _envelope(self, rows: DataFrame) -> DataFrame:
         found = super()._envelope(rows).drop("_raw").withColumnRenamed("value", "_raw")
-        return found.withColumnRenamed("headers", "_headers") if self.source.extra else found.drop("headers")
+        return found.withColumnRenamed("headers", "_headers")
 
 
 def write_messages(

@@ -20,7 +20,7 @@ from tests.servers import RunningServer, unique
 from tests.workbench import Bench, at
 
 import tidegate as tg
-from tidegate.deadletter.write import SCHEMA
+from tidegate.deadletter.arrow import SCHEMA
 from tidegate.errors import PipelineError, SinkError
 from tidegate.sinks.base import Delivery
 

@@ -143,7 +143,6 @@ def _read(path: Path, columns: list[str]) -> pa.Table:
     for name in columns:
         if name not in table.column_names:  # a file from before letters had this column
             table = table.append_column(SCHEMA.field(name), pa.nulls(table.num_rows, SCHEMA.field(name).type))
-    table = table.select(columns)
     # Spark may write INT96, which comes back in nanoseconds and without a time zone; it is always UTC.
     for name in set(columns) & set(_TIMES):
         index = table.column_names.index(name)

@@ -47,20 +47,24 @@ def reads_headers(source: SourceNode) -> bool:
     return wants and "_headers" in source.connector.extra
 
 
+def in_header(headers: str) -> str:
+    """What the headers of a record say its schema is."""
+    return f"get(filter({headers}, h -> h.key = {text(HEADER)}), 0).value"
+
+
 def decode_wire(source: SourceNode, raw: Relation, writers: Sequence[Writer]) -> Relation:
     """As `decode`, for a contract with a wire."""
     wire = source.contract.wire
     assert wire is not None
-    raw_columns = (*RAW, *source.connector.extra)
     numbered = "monotonically_increasing_id() AS _row"
-    header = f"get(filter(_headers, h -> h.key = {text(HEADER)}), 0).value" if reads_headers(source) else None
+    raw_columns = (*RAW, *source.connector.extra)
     if wire.registry is None:
         framed = select([*raw_columns, numbered, "CAST(NULL AS BINARY) AS _schema", "_raw AS _payload"], raw)
-    elif header is None:
+    elif not reads_headers(source):
         schema = f"substring(_raw, 1, {PREFIX}) AS _schema"
         framed = select([*raw_columns, numbered, schema, f"substring(_raw, {PREFIX + 1}) AS _payload"], raw)
     else:
-        found = select([*raw_columns, numbered, f"{header} AS _header"], raw)
+        found = select([*raw_columns, numbered, f"{in_header('_headers')} AS _header"], raw)
         schema = f"coalesce(_header, substring(_raw, 1, {PREFIX})) AS _schema"
         payload = f"CASE WHEN _header IS NULL THEN substring(_raw, {PREFIX + 1}) ELSE _raw END AS _payload"
         framed = select([*raw_columns, "_row", schema, payload], found)
@@ -83,7 +87,7 @@ Fault = tuple[str, str | None, str]
 def _faults(wire: Wire, writers: Sequence[Writer], sound: str) -> list[Fault]:
     """What may be wrong with a record, in the order in which it is asked; first, whether anything is."""
     faults: list[Fault] = [(sound, None, "NULL")]
-    faults.append(("_raw IS NULL", "MALFORMED", text("the record has no value")))
+    faults.append(("_raw IS NULL", "MALFORMED", text("the record has no value: it is a tombstone")))
     if wire.registry is not None:
         faults += _frame_faults(writers)
         for writer in writers:
@@ -164,7 +168,7 @@ def _json(source: SourceNode, framed: Relation, writers: Sequence[Writer], carri
     sound = f"{_among(writers)} AND is_valid_utf8(_line) AND _decoded IS NOT NULL AND _decoded._corrupt IS NULL"
     faults: list[Fault] = [
         (sound, None, "NULL"),
-        ("_raw IS NULL", "MALFORMED", text("the record has no value")),
+        ("_raw IS NULL", "MALFORMED", text("the record has no value: it is a tombstone")),
         *_frame_faults(writers),
         ("NOT is_valid_utf8(_line)", "MALFORMED", text("the record is not valid UTF-8")),
         ("true", "MALFORMED", text("the record is not json of the contract")),
@@ -179,7 +183,6 @@ def _code(faults: list[Fault]) -> str:
 def _finish(source: SourceNode, judged: Relation, faults: list[Fault]) -> Relation:
     """The envelope and the fields, as everything after decoding wants them."""
     kind, _, by = (source.connector.partition or "").partition(":")
-    others = [column for column in (*RAW, *source.connector.extra) if column != "_partition"]
     partition = "_partition"
     if kind == "column":
         # A refused record says nothing that can be relied on, not even text.
@@ -188,8 +191,8 @@ def _finish(source: SourceNode, judged: Relation, faults: list[Fault]) -> Relati
     reason = "CASE _fault " + " ".join(f"WHEN {n} THEN '{fault[1]}'" for n, fault in wrong) + " END AS _reason"
     error = "CASE _fault " + " ".join(f"WHEN {n} THEN {fault[2]}" for n, fault in wrong) + " END AS _error"
     fields = [f"_decoded.{quote(name)} AS {quote(name)}" for name in source.contract.names]
-    named = ["_schema"] if reads_headers(source) else []
-    return select([partition, *others, reason, error, "_row", *named, *fields], judged)
+    others = [column for column in (*RAW, *source.connector.extra) if column != "_partition"]
+    return select([partition, *others, reason, error, "_row", *fields], judged)
 
 
 def valid_text(node: AvroType, sql: str, numbers: count[int] | None = None) -> str | None:

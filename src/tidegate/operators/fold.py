@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.operators.assign import Assignment
-from tidegate.operators.decode_wire import AT, PREFIX
+from tidegate.operators.decode_wire import AT, PREFIX, in_header, reads_headers
 from tidegate.operators.path import WHOLE, internal
-from tidegate.operators.route import Rows, extra_columns, marks, missing, record_columns, schema_columns
+from tidegate.operators.route import Rows, extra_columns, marks, missing, record_columns
 from tidegate.operators.sql import Relation, Thresholds, quote, select, text, user
 from tidegate.stream import PaneSource
 from tidegate.windows import Session
@@ -236,7 +236,9 @@ def _schema(source: Input) -> dict[str, str]:
     if paths or wire is not None:
         found["path"] = f"CASE {breaks} ELSE {known} END" if wire is not None else known
     if wire is not None and wire.registry is not None:
-        frame = next(iter(schema_columns(source)), f"substring(_tg_raw, 1, {PREFIX})")
+        frame = f"substring(_tg_raw, 1, {PREFIX})"
+        if reads_headers(source):
+            frame = f"coalesce({in_header('_tg_headers')}, {frame})"
         number = f"CAST(conv(hex(substring({frame}, 2, 4)), 16, 10) AS BIGINT)"
         found["subject"] = text(wire.registry.subject)
         found["schema_id"] = (

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.operators.decode import decoded_columns
-from tidegate.operators.decode_wire import reads_headers
 from tidegate.operators.sql import BEGINNING, Relation, Thresholds, clip, quote, select, text, user
 from tidegate.stream import PaneSource, SourceNode
 from tidegate.watermarks import ArrivalTime, Punctuated, Watermark
@@ -60,19 +59,13 @@ def extra_columns(source: Input) -> dict[str, str]:
     return {f"_tg{name}": name for name in source.connector.extra}
 
 
-def schema_columns(source: SourceNode) -> tuple[str, ...]:
-    """What names the schema of a record, where it does not stand in the record itself."""
-    return ("_tg_schema",) if reads_headers(source) else ()
-
-
 def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int, str] | None = None) -> Rows:
     """The rows of a source with their envelope (event time and reason in it) and `_alive`: has it passed?"""
     names = [quote(name) for name in source.contract.names]
-    records, schemas = record_columns(source), schema_columns(source)
+    records = record_columns(source)
     known = decoded_columns(source)
     mine = [*known, *names, *[f"{name} AS {record}" for name, record in zip(names, records, strict=False)]]
-    mine += [f"_schema AS {column}" for column in schemas]
-    carried = [*known, *names, *records, *schemas]
+    carried = [*known, *names, *records]
     sound = "_reason IS NULL"
     if poison:
         entries = ", ".join(f"{position}L, {text(said)}" for position, said in poison.items())
@@ -105,8 +98,8 @@ def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int
     if marks(source):
         envelope["_tg_mark"] = _mark(source, clock)
     columns = [f"{sql} AS {name}" for name, sql in envelope.items()]
-    relation = select([*columns, *records, *schemas, "_verdict IS NULL AS _alive", *names], judged)
-    return Rows(relation, source.contract.names, (*envelope, *records, *schemas))
+    relation = select([*columns, *records, "_verdict IS NULL AS _alive", *names], judged)
+    return Rows(relation, source.contract.names, (*envelope, *records))
 
 
 def _mark(source: SourceNode, clock: int) -> str:

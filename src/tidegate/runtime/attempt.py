@@ -92,6 +92,11 @@ class Attempt:
         self._fresh: dict[str, list[StateFile]] = {}
         self._skipped: dict[str, int] = {}
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources that the batch has records of."""
+        return tuple(self._records)
+
     # -- fold -------------------------------------------------------------------------------------------------------
 
     def fold(self) -> None:

@@ -128,9 +128,9 @@ class Engine:
                     f"batch {batch.offsets.batch_id} was decided as record {self.last.sequence}: delivered, skipped"
                 )
                 return None
-            self._resolve(batch)
             attempt = Attempt(self, batch, self.last.sequence + 1, uuid.uuid4().hex)
             try:
+                self._resolve(attempt)
                 # 2. decode, 3. route and 4. operate: one plan, one scan
                 attempt.fold()
                 clock = self._clocks(batch, attempt)
@@ -167,14 +167,14 @@ class Engine:
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
-    def _resolve(self, batch: Batch) -> None:
+    def _resolve(self, attempt: Attempt) -> None:
         """Learn the schemas that the batch's records can have been written with; a registry that is away is awaited.
 
         It is fixed by now which records these are, and a producer registers a schema before it writes with it: what the
         registry does not know now, no producer of ours has written.
         """
-        for work in self.sources.values() if batch.records or batch.read else ():
-            patiently(work.resolve, self.watcher.say, self.stop)
+        for name in attempt.sources:
+            patiently(self.sources[name].resolve, self.watcher.say, self.stop)
 
     def _clocks(self, batch: Batch, attempt: Attempt) -> dict[str, SourceClock]:
         """How far each source has come, with what this batch brought."""

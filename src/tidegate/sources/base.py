@@ -16,10 +16,10 @@ A reader turns its system's rows into five columns, the same in streaming and in
   which then follow under their own names.
 
 A system whose records are more than that (the key and the headers of Kafka) has further columns, its `extra`; they go
-along, and a dead letter keeps them.
+along, and a dead letter keeps them. Headers are ``_headers``, an array of structs of `key` (string) and `value`
+(binary).
 
-When the contract has a *wire* (Avro, a schema registry) that says how to read ``_raw``, the connector's `encoding` does
-not matter.
+When the contract has a *wire* (Avro, a schema registry), that says how ``_raw`` is written, and `encoding` does not.
 """
 
 from __future__ import annotations
