@@ -39,6 +39,7 @@ from tidegate.watermarks import Manual, Watermark
 from tidegate.windows import Calendar, Global, Hopping, Rolling, Session, Tumbling
 
 if TYPE_CHECKING:
+    from tidegate.sinks.delta import Delta
     from tidegate.sinks.memory import Console, Memory
     from tidegate.sinks.parquet_log import ParquetLog
     from tidegate.sinks.postgres import Postgres
@@ -50,6 +51,7 @@ __version__ = "0.1.0"
 # Sinks bring pyarrow, which takes half a second to load; a command that only reads should not wait for it.
 _LAZY = {
     "Console": "tidegate.sinks.memory",
+    "Delta": "tidegate.sinks.delta",
     "Memory": "tidegate.sinks.memory",
     "ParquetLog": "tidegate.sinks.parquet_log",
     "Postgres": "tidegate.sinks.postgres",
@@ -75,6 +77,7 @@ __all__ = [
     "Contract",
     "Count",
     "Default",
+    "Delta",
     "Each",
     "EveryEventTime",
     "EveryProcessingTime",
