@@ -41,6 +41,7 @@ from tidegate.watermarks import ArrivalTime, Manual, Punctuated, Watermark
 from tidegate.windows import Calendar, Global, Hopping, Rolling, Session, Tumbling
 
 if TYPE_CHECKING:
+    from tidegate.sinks.delta import Delta
     from tidegate.sinks.kafka import KafkaTopic
     from tidegate.sinks.kafka_letters import KafkaDeadLetters
     from tidegate.sinks.memory import Console, Memory
@@ -56,6 +57,7 @@ _LAZY = {
     "Console": "tidegate.sinks.memory",
     "KafkaDeadLetters": "tidegate.sinks.kafka_letters",
     "KafkaTopic": "tidegate.sinks.kafka",
+    "Delta": "tidegate.sinks.delta",
     "Memory": "tidegate.sinks.memory",
     "ParquetLog": "tidegate.sinks.parquet_log",
     "Postgres": "tidegate.sinks.postgres",
@@ -82,6 +84,7 @@ __all__ = [
     "Contract",
     "Count",
     "Default",
+    "Delta",
     "Each",
     "EveryEventTime",
     "EveryProcessingTime",

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md"))]
 DOCUMENTS += [ROOT / "docs" / "how-to" / "test-your-pipeline.md"]
 WITH_SERVERS = [ROOT / "docs" / "how-to" / name for name in ("dev-servers.md", "write-to-kafka.md")]
+WITH_SERVERS += [ROOT / "docs" / "reference" / "sinks.md"]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"# ([\w/]+\.py)\n")
 _LONGEST = 600

@@ -14,8 +14,9 @@ import zlib
 from contextlib import closing
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 import psycopg.rows
@@ -25,6 +26,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 from sink_cases import Row, target  # type: ignore[import-not-found]
 
 from tidegate.sinks.base import Delivery, Sink, SinkTarget
+from tidegate.sinks.delta import Delta
 from tidegate.sinks.kafka import KafkaTopic
 from tidegate.sinks.memory import Memory
 from tidegate.sinks.parquet_log import ParquetLog, read_log
@@ -38,6 +40,9 @@ class Adapter:
 
     survives_a_crash = True
     """False for a sink that promises nothing beyond the life of its process."""
+
+    in_order = True
+    """Whether a log gives its rows back in the order in which they came."""
 
     fixture: str | None = None
     """What must run for it: a server of tests/servers.py, or Spark with the jars."""
@@ -230,6 +235,44 @@ def committed(address: str, topic: str) -> list[Message]:
         return found
 
 
+class DeltaAdapter(Adapter):
+    """Read back through Spark. A table has no order: a log is compared as what it holds, record by record."""
+
+    fixture = "spark"
+    in_order = False
+    changes: Literal["upsert", "log"] = "upsert"
+
+    def __init__(self, folder: Path, address: str = "") -> None:
+        from tidegate.runtime.session import make_session
+
+        super().__init__(folder, address)
+        # In the process that dies, nobody else has started Spark.
+        self.spark = make_session("tests", "2", brief=True, jars=("delta",))
+
+    def sink(self, name: str) -> Sink:
+        return Delta(self.folder / "delta" / name, changes=self.changes)
+
+    def table(self, name: str) -> list[Row] | None:
+        return self.rows(name)
+
+    def rows(self, name: str) -> list[Row]:
+        if not (self.folder / "delta" / name / "_delta_log").exists():
+            return []
+        table = self.spark.newSession().read.format("delta").load(str(self.folder / "delta" / name)).toArrow()
+        rows: list[Row] = table.to_pylist()
+        return rows
+
+
+class DeltaLogAdapter(DeltaAdapter):
+    changes = "log"
+
+    def table(self, name: str) -> None:
+        return None
+
+    def log(self, name: str) -> list[Row]:
+        return self.rows(name)
+
+
 def _text(value: Any) -> str:
     """A value as text that people read: what SQLite and Redis hold."""
     if isinstance(value, datetime):
@@ -254,6 +297,8 @@ ADAPTERS: dict[str, type[Adapter]] = {
     "redis": RedisAdapter,
     "kafka": KafkaAdapter,
     "kafka_log": KafkaLogAdapter,
+    "delta": DeltaAdapter,
+    "delta_log": DeltaLogAdapter,
 }
 
 
@@ -293,4 +338,5 @@ def expect(
     if found_table is not None:
         assert sorted(found_table, key=repr) == sorted(stored_table, key=repr)
     if found_log is not None:
-        assert found_log == stored_log
+        arrange = list if adapter.in_order else partial(sorted, key=repr)
+        assert arrange(found_log) == arrange(stored_log)

@@ -32,6 +32,7 @@ from tidegate.errors import SinkError
 from tidegate.sinks.base import Delivery, SinkTarget
 from tidegate.sinks.marker import refuse_if_fenced, refuse_if_gone_back, vanished
 from tidegate.sinks.panes import INSTANT, PANE, WINDOW, Kind, kind_of, read_panes, reduce_panes
+from tidegate.sinks.tables import refuse_foreign_table
 
 MARKERS = "tidegate_markers"
 CHUNK_ROWS = 50_000
@@ -205,22 +206,8 @@ class SqlWriter:
         self._database.ensure_unique(layout)
 
     def _check_key(self, there: Mapping[str, str]) -> None:
-        if not there:
-            return
-        names = list(there)
-        if missing := [name for name in (*WINDOW, *PANE) if name not in there]:
-            raise SinkError(
-                f"table {str(self._table)!r} exists, but was not made by Tidegate: "
-                f"it has no column {', '.join(missing)}",
-                hint="give the sink a table name of its own",
-            )
-        key = names[: names.index(WINDOW[0])]
-        if set(key) != set(self._target.key):
-            raise SinkError(
-                f"table {str(self._table)!r} is keyed by ({', '.join(key)}), "
-                f"but the pipeline's key is ({', '.join(self._target.key)}); rows would no longer find each other",
-                hint="give the sink a new table, or drop this one and replay",
-            )
+        if there:
+            refuse_foreign_table(str(self._table), list(there), self._target.key)
 
     # The marker. All of these run inside a transaction.
 

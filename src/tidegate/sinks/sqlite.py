@@ -39,6 +39,7 @@ from tidegate.errors import SinkError
 from tidegate.sinks.base import SinkTarget
 from tidegate.sinks.panes import PANE, WINDOW, Kind, encode, kind_of
 from tidegate.sinks.sql import CHUNK_ROWS, MARKERS, Dialect, Layout, SqlWriter, TableName, quote
+from tidegate.sinks.tables import refuse_equal_names
 from tidegate.time import SECOND, Duration, positive
 
 
@@ -87,13 +88,7 @@ class SQLite:
     def open(self, target: SinkTarget) -> SqlWriter:
         if problems := self.problems():
             raise SinkError("; ".join(problems))
-        names = [*target.key, *WINDOW, *target.values, *PANE]
-        if len({name.lower() for name in names}) < len(names):
-            raise SinkError(
-                f"table {self.table!r} would have two columns of the same name among {', '.join(names)}; "
-                "SQLite does not tell upper from lower case",
-                hint="rename one of them in the pipeline",
-            )
+        refuse_equal_names(self.table, (*target.key, *WINDOW, *target.values, *PANE), "SQLite")
         connection = _Connection(Path(self.path), positive(self.busy_timeout, what="busy_timeout"))
         try:
             return SqlWriter(connection, DIALECT, TableName(self.table), target)
