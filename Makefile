@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv java demo test test-deep test-chaos test-chaos-all conformance lint check bench lock clean
+.PHONY: help venv java demo test test-deep test-servers test-chaos test-chaos-all conformance lint check bench lock clean
 
 BIN := .venv/bin
 STAMP := .venv/.complete
@@ -30,14 +30,17 @@ java:  ## find Java 17 or newer; as root with apt-get, install it
 demo: venv java  ## a million events through Tidegate and through plain Spark, and what each of them lost
 	@$(WITH_JAVA) $(BIN)/tidegate demo
 
-test: venv java  ## all tests but the slow ones and those that kill processes
-	@$(WITH_JAVA) $(BIN)/python -m pytest -m "not slow and not chaos"
+test: venv java  ## all tests that need no server, but the slow ones and those that kill processes
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "not slow and not chaos and not servers"
 
 test-deep: venv java  ## the slow tests: properties, long runs, and that everything in the documents runs
-	@$(WITH_JAVA) $(BIN)/python -m pytest -m "slow and not chaos"
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "slow and not chaos and not servers"
 
-test-chaos: venv java  ## kill real drivers before their first record and compare the results: a part of the matrix
-	@$(WITH_JAVA) $(BIN)/python -m pytest -m "chaos and not slow"
+test-servers: venv java  ## Kafka, PostgreSQL, Redis, Delta, a schema registry: real ones, started and stopped here
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "servers and not chaos and not slow"
+
+test-chaos: venv java  ## kill real drivers at points of their first records and compare the results: a part of the matrix
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "chaos and not slow and not servers"
 
 test-chaos-all: venv java  ## the full kill matrix: every crash point, random kills, zombies
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m chaos
