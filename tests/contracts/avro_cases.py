@@ -147,8 +147,10 @@ def _changed_type(draw: st.DrawFn, schema: Any) -> Any:
         case "fixed":
             return schema | {"size": draw(st.integers(1, 4))}
         case "union":
-            without = [branch for branch in schema if branch != draw(st.sampled_from(schema))]
-            return draw(st.sampled_from([without or schema, without[0] if without else schema]))
+            gone = draw(st.sampled_from(schema))
+            without = [branch for branch in schema if branch != gone]
+            alone = next(branch for branch in schema if branch != "null")
+            return draw(st.sampled_from([schema if without in ([], ["null"]) else without, alone]))
         case "array":
             return schema | {"items": draw(_changed_type(schema["items"]))}
         case "map":

@@ -15,12 +15,12 @@ from tests.contracts.avro_cases import changes, encode, kind_of, read, records, 
 from tests.contracts.messages import Messages
 
 from tidegate.app import App
-from tidegate.contracts import Contract, load_contract
+from tidegate.contracts import Contract
 from tidegate.contracts.avro import parse, schema_text
 from tidegate.contracts.avro_contract import avro_contract
 from tidegate.contracts.avro_rules import avro_incompatibilities
 from tidegate.contracts.registry import Registry
-from tidegate.contracts.wire import Writer
+from tidegate.contracts.wire import HEADER, Writer
 from tidegate.errors import ContractError
 from tidegate.operators.decode import DECODED, decode, raw_ddl
 from tidegate.operators.sql import run
@@ -41,19 +41,26 @@ REGISTRY = Registry("http://127.0.0.1:1", subject="payments-value", reader=1)
 
 def source_of(contract: Contract) -> SourceNode:
     app = App("test")
-    app.source("events", Messages("nowhere"), contract=contract, event_time="current_timestamp()")
-    return app.sources["events"]
+    return app.source("events", Messages("nowhere"), contract=contract, event_time="current_timestamp()").source
 
 
-def decoded(spark: SparkSession, contract: Contract, values: list[bytes], *writers: Writer) -> list[dict[str, Any]]:
+def decoded(
+    spark: SparkSession,
+    contract: Contract,
+    values: list[bytes],
+    *writers: Writer,
+    headers: list[tuple[str, bytes]] | None = None,
+) -> list[dict[str, Any]]:
+    """The rows that come of some records, which all have the same headers."""
     node = source_of(contract)
+    told = None if headers is None else [{"key": key, "value": value} for key, value in headers]
     rows = [
-        {"_partition": "0", "_origin": "f", "_position": n, "_arrival": 0, "_raw": value, "_headers": None}
+        {"_partition": "0", "_origin": "f", "_position": n, "_arrival": 0, "_raw": value, "_headers": told}
         for n, value in enumerate(values)
     ]
     kinds = [("_partition", pa.string()), ("_origin", pa.string()), ("_position", pa.int64()), ("_arrival", pa.int64())]
-    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    schema = pa.schema([*kinds, ("_raw", pa.binary()), ("_headers", headers)])
+    pairs = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    schema = pa.schema([*kinds, ("_raw", pa.binary()), ("_headers", pairs)])
     frame = spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema)).coalesce(1)
     fields = [f"CASE WHEN _reason IS NULL THEN `{name}` END AS `{name}`" for name in contract.names]
     relation = decode(node, "{records}", writers)
@@ -233,6 +240,28 @@ def test_a_writer_that_breaks_the_contract_is_named_with_the_path(spark: SparkSe
 
 
 @servers
+def test_a_header_may_name_the_schema_by_its_guid(spark: SparkSession) -> None:
+    registry = Registry("http://127.0.0.1:1", subject="s", reader=1, wire="header")
+    contract = avro_contract(parse(TEXT), "x.avsc", registry=registry)
+    guid = bytes(range(16))
+    writer = Writer(7, (b"\x00\x00\x00\x00\x07", b"\x01" + guid), schema_text(parse(TEXT)))
+    payload = encode(TEXT, {"s": "a"})
+    cases = {
+        b"\x01" + guid: None,
+        b"\x00\x00\x00\x00\x07": None,
+        b"\x01" + guid[::-1]: "SCHEMA_UNKNOWN",
+        b"\x00\x00\x00\x00\x08": "SCHEMA_UNKNOWN",
+        b"\x00\x07": "MALFORMED",
+        b"": "MALFORMED",
+    }
+    for value, reason in cases.items():
+        (row,) = decoded(spark, contract, [payload], writer, headers=[("x", b"y"), (HEADER, value)])
+        assert row["_reason"] == reason, value
+    (row,) = decoded(spark, contract, [prefixed(7, payload)], writer, headers=[])
+    assert (row["_reason"], row["s"]) == (None, "a")
+
+
+@servers
 def test_other_values_without_an_error_are_never_read(spark: SparkSession) -> None:
     def money(scale: int) -> dict[str, Any]:
         kind = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": scale}
@@ -254,9 +283,9 @@ def test_the_types_of_a_contract_are_those_that_spark_gives(spark: SparkSession,
     from pyspark.sql.types import StructType
 
     contract = avro_contract(parse(schema), "x.avsc")
-    source = source_of(contract)
-    frame = spark.createDataFrame([], raw_ddl(source))
-    given = run(spark, decode(source, "{records}"), {"records": frame}).select(*contract.names).schema
+    node = source_of(contract)
+    frame = spark.createDataFrame([], raw_ddl(node))
+    given = run(spark, decode(node, "{records}"), {"records": frame}).select(*contract.names).schema
     assert given.simpleString() == StructType.fromDDL(contract.ddl).simpleString()
 
 
@@ -278,7 +307,7 @@ def test_fields_are_known_without_spark(tmp_path: Path) -> None:
     }
     file = tmp_path / "payment.avsc"
     file.write_text(json.dumps(schema))
-    contract = load_contract(file)
+    contract = App("a").source("s", Messages("x"), contract=file, event_time="at").source.contract
     assert contract.describe() == (
         "id STRING NOT NULL, at TIMESTAMP NOT NULL, day DATE, amount DECIMAL(12,2) NOT NULL, status STRING, "
         "tags MAP<STRING, ARRAY<INT>> NOT NULL, who STRUCT<`x`: FLOAT> NOT NULL, "

@@ -365,6 +365,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "doubled field": (record(("a", "int"), ("a", "int")), "a: the field stands twice"),
     "doubled name": (record(("a", fixed(1)), ("b", fixed(2))), "b: 'Hash' is defined twice"),
     "doubled branch": (record(("a", ["int", "int"])), "a: the union has 'int' twice"),
+    "empty union": (record(("a", [])), "a: the union has no branches"),
     "union in union": (record(("a", ["null", ["int"]])), "a: a union stands directly in a union"),
     "default of another type": (record(("a", "int", "x")), 'a: the default "x" is not of type int'),
     "default too large": (record(("a", "int", 2**31)), "is not of type int"),

@@ -152,6 +152,8 @@ class _Parser:
     def _union(self, schemas: list[Any], namespace: str, path: str) -> AvroType:
         branches = tuple(self.type(schema, namespace, path) for schema in schemas)
         keys = [branch.name or branch.kind for branch in branches]
+        if not keys:
+            raise _wrong(path, "the union has no branches")
         if "union" in keys:
             raise _wrong(path, "a union stands directly in a union", "write its branches into the outer one")
         doubled = sorted({key for key in keys if keys.count(key) > 1})
