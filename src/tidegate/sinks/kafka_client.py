@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +99,19 @@ def _resolved(name: str, value: Any) -> Any:
     return re.sub(r"\$\{env:(\w+)\}", variable, re.sub(r"^env:(\w+)$", r"${env:\1}", value))
 
 
+@contextmanager
+def hear_out(client: Any) -> Iterator[None]:
+    """When a step fails, take in what was told aside: callbacks are called only while somebody polls."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException:
+        with suppress(KafkaException):
+            client.poll(0.2)
+        raise
+
+
 def is_fenced(error: BaseException) -> bool:
     """Whether an error of ours means that another producer took over, or that the broker gave up on our transaction."""
     cause = error.__cause__
@@ -115,7 +128,8 @@ def ensure_topic(cluster: Cluster, topic: str, partitions: int | None, **config:
     with cluster.explained(trouble):
         admin = AdminClient(cluster.settings(trouble))
         # All topics are listed: to ask for one by name would create it, where brokers are so minded.
-        found = admin.list_topics(timeout=TIMEOUT).topics
+        with hear_out(admin):
+            found = admin.list_topics(timeout=TIMEOUT).topics
         if topic in found:
             return
         if partitions is None:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Protocol
 from tidegate import crash
 from tidegate.errors import Unavailable
 from tidegate.sinks.base import Delivery, SinkTarget
-from tidegate.sinks.kafka_client import TIMEOUT, Cluster, Marker, Trouble, ensure_topic, is_fenced, read_marker
+from tidegate.sinks.kafka_client import (
+    TIMEOUT,
+    Cluster,
+    Marker,
+    Trouble,
+    ensure_topic,
+    hear_out,
+    is_fenced,
+    read_marker,
+)
 from tidegate.sinks.marker import refuse_if_fenced, refuse_if_gone_back, vanished
 
 if TYPE_CHECKING:
@@ -83,7 +92,8 @@ class KafkaWriter:
         settings = _PRODUCER | self._cluster.options | {"transactional.id": identity}
         with self._cluster.explained(trouble):
             producer = Producer(self._cluster.settings(trouble, **settings))
-            producer.init_transactions(TIMEOUT)
+            with hear_out(producer):
+                producer.init_transactions(TIMEOUT)
         self._producer, self._trouble = producer, trouble
         try:
             self._judge(self._read_marker())
