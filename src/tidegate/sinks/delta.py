@@ -31,26 +31,13 @@ import pyarrow.compute as pc
 from tidegate import crash
 from tidegate.errors import SinkError, Unavailable
 from tidegate.sinks.base import Delivery, SinkTarget
+from tidegate.sinks.delta_spark import column_ddl, features_of, own_session, pairs, quote, sentence, versions
 from tidegate.sinks.marker import refuse_if_fenced, refuse_if_gone_back
 from tidegate.sinks.panes import PANE, WINDOW, read_panes, reduce_panes
 from tidegate.sinks.tables import refuse_equal_names, refuse_foreign_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField
-
-EXTENSION = "DeltaSparkSessionExtension"
-NEEDS_MAPPING = set(" ,;{}()\n\t=")
-"""Characters that Delta takes in the name of a column only with column mapping."""
-
-SETTINGS = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "true",
-    # A table of results has a short log; fifty partitions for its state, the default, are fifty tasks for nothing.
-    "spark.databricks.delta.snapshotPartitions": "2",
-    # The rows of a record lie in the driver's memory and are the same however often they are read.
-    "spark.databricks.delta.merge.materializeSource": "none",
-}
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -101,12 +88,12 @@ class DeltaWriter:
         self._sink, self._target = sink, target
         path = str(sink.path)
         self._path = path if "://" in path else str(Path(path).resolve())
-        self._table = f"delta.{_quote(self._path)}"
+        self._table = f"delta.{quote(self._path)}"
         self._application = f"tidegate/{target.pipeline}/{target.checkpoint_id}/{target.sink}"
         self._claim_name = f"tidegate.claim.{target.checkpoint_id}.{target.sink}"
         self._view = f"tidegate_{uuid4().hex}"
         with self._explained():
-            self._spark = _own_session()
+            self._spark = own_session()
         self._known = self._take_claim()  # the last record that was seen confirmed
 
     def confirmed(self) -> int | None:
@@ -155,8 +142,8 @@ class DeltaWriter:
     def _merge(self, rows: DataFrame, sequence: int) -> int:
         identity = [*self._target.key, *WINDOW]
         names = [*identity, *self._target.values, *PANE]
-        same = " AND ".join(f"kept.{_quote(name)} <=> new.{_quote(name)}" for name in identity)
-        updates = ", ".join(f"kept.{_quote(name)} = new.{_quote(name)}" for name in names if name not in identity)
+        same = " AND ".join(f"kept.{quote(name)} <=> new.{quote(name)}" for name in identity)
+        updates = ", ".join(f"kept.{quote(name)} = new.{quote(name)}" for name in names if name not in identity)
         self._spark.conf.set("spark.databricks.delta.write.txnAppId", self._application)
         self._spark.conf.set("spark.databricks.delta.write.txnVersion", str(sequence))
         rows.createOrReplaceTempView(self._view)
@@ -166,8 +153,8 @@ class DeltaWriter:
                 "WHEN MATCHED AND new.pane_change <> 'upsert' THEN DELETE "
                 f"WHEN MATCHED THEN UPDATE SET {updates} "
                 "WHEN NOT MATCHED AND new.pane_change = 'upsert' "
-                f"THEN INSERT ({', '.join(map(_quote, names))}) "
-                f"VALUES ({', '.join(f'new.{_quote(name)}' for name in names)})"
+                f"THEN INSERT ({', '.join(map(quote, names))}) "
+                f"VALUES ({', '.join(f'new.{quote(name)}' for name in names)})"
             ).collect()
         finally:
             self._spark.catalog.dropTempView(self._view)
@@ -197,16 +184,16 @@ class DeltaWriter:
         if not self._exists():
             properties = dict(self._sink.properties) | {self._claim_name: str(self._target.claim)}
             for column in rows.schema.fields:
-                properties |= _features(column)
-            columns = ", ".join(map(_column, rows.schema.fields))
-            self._spark.sql(f"CREATE TABLE {self._table} ({columns}) USING delta TBLPROPERTIES ({_pairs(properties)})")
+                properties |= features_of(column)
+            columns = ", ".join(map(column_ddl, rows.schema.fields))
+            self._spark.sql(f"CREATE TABLE {self._table} ({columns}) USING delta TBLPROPERTIES ({pairs(properties)})")
             return
         there = {found.name: found.dataType for found in self._spark.table(self._table).schema.fields}
         for column in rows.schema.fields:
             if column.name not in there:
-                if features := _features(column):
-                    self._spark.sql(f"ALTER TABLE {self._table} SET TBLPROPERTIES ({_pairs(features)})")
-                self._spark.sql(f"ALTER TABLE {self._table} ADD COLUMNS ({_column(column)})")
+                if features := features_of(column):
+                    self._spark.sql(f"ALTER TABLE {self._table} SET TBLPROPERTIES ({pairs(features)})")
+                self._spark.sql(f"ALTER TABLE {self._table} ADD COLUMNS ({column_ddl(column)})")
             elif there[column.name] != column.dataType:
                 raise SinkError(
                     f"column {column.name!r} of Delta table {self._path} is {there[column.name].simpleString()}, "
@@ -224,8 +211,8 @@ class DeltaWriter:
                 columns = [name for name in self._spark.table(self._table).columns if name != "sequence"]
                 refuse_foreign_table(self._path, columns, self._target.key)
                 if claim != self._target.claim:
-                    pairs = _pairs({self._claim_name: str(self._target.claim)})
-                    self._spark.sql(f"ALTER TABLE {self._table} SET TBLPROPERTIES ({pairs})")
+                    ours = pairs({self._claim_name: str(self._target.claim)})
+                    self._spark.sql(f"ALTER TABLE {self._table} SET TBLPROPERTIES ({ours})")
         return sequence
 
     def _look(self) -> int | None:
@@ -241,7 +228,7 @@ class DeltaWriter:
             jvm: Any = self._spark._jvm
             log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self._path)
             snapshot = log.update(*(getattr(log, f"update$default${n}")() for n in (1, 2, 3)))
-            sequence = _versions(snapshot).get(self._application)
+            sequence = versions(snapshot).get(self._application)
             property_ = snapshot.metadata().configuration().get(self._claim_name)
             claim = int(property_.get()) if property_.isDefined() else None
         if claim is not None:
@@ -266,7 +253,7 @@ class DeltaWriter:
             if any(word in text for word in AWAY):
                 raise Unavailable(f"the storage of Delta table {self._path} cannot be reached") from error
             raise SinkError(
-                f"Delta table {self._path} cannot be written: {_sentence(text)}",
+                f"Delta table {self._path} cannot be written: {sentence(text)}",
                 hint="check that the path is writable and that nobody else changes the table's columns",
             ) from error
 
@@ -284,66 +271,3 @@ IN_THE_WAY = (
     "DELTA_PROTOCOL_CHANGED",
 )
 AWAY = ("ConnectException", "UnknownHostException", "SocketTimeoutException", "NoRouteToHostException")
-
-
-def _versions(snapshot: Any) -> dict[str, int]:
-    """The last version of each application. The checksum file of a commit says it; without one, Spark reads the log."""
-    checksum = snapshot.checksumOpt()
-    known = checksum.get().setTransactions() if checksum.isDefined() else checksum
-    transactions = (known.get() if known.isDefined() else snapshot.setTransactions()).iterator()
-    versions = {}
-    while transactions.hasNext():
-        transaction = transactions.next()
-        versions[str(transaction.appId())] = int(transaction.version())
-    return versions
-
-
-def _own_session() -> SparkSession:
-    """A session of our own in the engine's Spark: the settings of a write must not be seen by the batch beside it."""
-    from pyspark.sql import SparkSession
-
-    running = SparkSession.builder.getOrCreate()
-    if EXTENSION not in running.sparkContext.getConf().get("spark.sql.extensions", ""):
-        raise SinkError(
-            "this Spark session was started without Delta",
-            hint="start it with make_session(…, jars=('delta',)); under spark-submit give --packages io.delta:… and "
-            "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
-        )
-    own = running.newSession()
-    for name, value in SETTINGS.items():
-        own.conf.set(name, value)
-    return own
-
-
-def _features(column: StructField) -> dict[str, str]:
-    """What a table must be told before it takes a column of this name and type; older readers know neither."""
-    features = {}
-    if NEEDS_MAPPING.intersection(column.name):
-        features["delta.columnMapping.mode"] = "name"
-    if "timestamp_ntz" in column.dataType.json():
-        features["delta.feature.timestampNtz"] = "supported"
-    return features
-
-
-def _column(column: StructField) -> str:
-    from pyspark.sql.types import StructType
-
-    return StructType([column]).toDDL()
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _pairs(properties: Mapping[str, str]) -> str:
-    return ", ".join(f"{_literal(name)} = {_literal(value)}" for name, value in properties.items())
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _sentence(text: str) -> str:
-    """What a JVM error says first, without its stack."""
-    lines = [line.removeprefix(": ") for line in text.splitlines() if not line.startswith("An error occurred while")]
-    return lines[0] if lines else text
