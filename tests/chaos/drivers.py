@@ -177,7 +177,7 @@ class Pipeline:
         process = self.start(*options, crash_at=crash_at)
         return self.wait(process)
 
-    def wait(self, process: subprocess.Popen[str], timeout: float = 240) -> Ended:
+    def wait(self, process: subprocess.Popen[str], timeout: float = 480) -> Ended:
         """Wait for the end of a driver, then make sure that nothing of it is left: a power cut spares no JVM."""
         try:
             out, err = process.communicate(timeout=timeout)
