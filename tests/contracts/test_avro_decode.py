@@ -15,7 +15,7 @@ from tests.contracts.avro_cases import changes, encode, kind_of, read, records, 
 from tests.contracts.messages import Messages
 
 from tidegate.app import App
-from tidegate.contracts import Contract
+from tidegate.contracts import Contract, load_contract
 from tidegate.contracts.avro import parse, schema_text
 from tidegate.contracts.avro_contract import avro_contract
 from tidegate.contracts.avro_rules import avro_incompatibilities
@@ -41,7 +41,8 @@ REGISTRY = Registry("http://127.0.0.1:1", subject="payments-value", reader=1)
 
 def source_of(contract: Contract) -> SourceNode:
     app = App("test")
-    return app.source("events", Messages("nowhere"), contract=contract, event_time="current_timestamp()").source
+    app.source("events", Messages("nowhere"), contract=contract, event_time="current_timestamp()")
+    return app.sources["events"]
 
 
 def decoded(
@@ -307,7 +308,7 @@ def test_fields_are_known_without_spark(tmp_path: Path) -> None:
     }
     file = tmp_path / "payment.avsc"
     file.write_text(json.dumps(schema))
-    contract = App("a").source("s", Messages("x"), contract=file, event_time="at").source.contract
+    contract = load_contract(file)
     assert contract.describe() == (
         "id STRING NOT NULL, at TIMESTAMP NOT NULL, day DATE, amount DECIMAL(12,2) NOT NULL, status STRING, "
         "tags MAP<STRING, ARRAY<INT>> NOT NULL, who STRUCT<`x`: FLOAT> NOT NULL, "
