@@ -9,6 +9,8 @@ STAMP := .venv/.complete
 # The first command that is Python 3.11 or newer; a version manager's shim may exist and still fail, so each is run.
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+# Much of a test is waiting for Spark's driver: two at a time take little more than half the time, also on two cores.
+TWO := -n 2 --dist loadfile
 # Recipes that start Spark put this before the command, so that it uses the Java that was found.
 WITH_JAVA = home=$$(scripts/java.sh); JAVA_HOME="$$home"
 
@@ -31,13 +33,13 @@ demo: venv java  ## a million events through Tidegate and through plain Spark, a
 	@$(WITH_JAVA) $(BIN)/tidegate demo
 
 test: venv java  ## all tests that need no server, but the slow ones and those that kill processes
-	@$(WITH_JAVA) $(BIN)/python -m pytest -m "not slow and not chaos and not servers"
+	@$(WITH_JAVA) $(BIN)/python -m pytest $(TWO) -m "not slow and not chaos and not servers"
 
 test-deep: venv java  ## the slow tests: properties, long runs, and that everything in the documents runs
-	@$(WITH_JAVA) $(BIN)/python -m pytest -m "slow and not chaos and not servers"
+	@$(WITH_JAVA) $(BIN)/python -m pytest $(TWO) -m "slow and not chaos and not servers"
 
 test-servers: venv java  ## Kafka, PostgreSQL, Redis, Delta, a schema registry: real ones, started and stopped here
-	@$(WITH_JAVA) $(BIN)/python -m pytest -m "servers and not chaos and not slow"
+	@$(WITH_JAVA) $(BIN)/python -m pytest $(TWO) -m "servers and not chaos and not slow"
 
 test-chaos: venv java  ## kill real drivers at points of their first records and compare the results: a part of the matrix
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "chaos and not slow and not servers"

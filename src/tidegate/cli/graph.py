@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tidegate.app import App, SinkNode
+from tidegate.app import DEAD_LETTERS, App, SinkNode
 from tidegate.stream import PaneSource, Select, SourceNode, WindowNode
 from tidegate.time import show
 from tidegate.triggers import Default
@@ -33,6 +33,9 @@ def graph(app: App) -> list[Box]:
     boxes: list[Box] = []
     for source in app.sources.values():
         boxes.append(_source(source))
+        if app.letters is not None:
+            described = (app.letters.describe(),)
+            boxes.append(Box(f"sink.{source.name}.letters", "sink", DEAD_LETTERS, described, f"source.{source.name}"))
         boxes += _fed_by(app, source.name)
     return boxes
 

@@ -380,7 +380,7 @@ class Attempt:
             self.change.added.append(
                 self.engine.state.entry(path, name, "dead", low=clock, high=clock, sequence=self.sequence)
             )
-        if files and self.engine.app.letters is not None:
+        if files and self.engine.app.letters is not None and name in self.engine.sources:
             self.outbox[name] = tuple(str(path.relative_to(self.engine.state.folder)) for path in files)
         self._concatenate(name, "dead")
 
