@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -272,6 +273,26 @@ class Attempt:
     def fire(self, after: dict[str, int | None]) -> None:
         """Keep what was folded, stage the panes that are due and the dead letters, keep house."""
         self.after = after
+        # Letters are Python's work and panes are Spark's: they are written at the same time.
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidegate-letters") as writer:
+            known = [name for name in self.engine.sources if not self._judges_later(name)]
+            written = {name: writer.submit(self._write_letters, name) for name in known}
+            self._fire_operations(after)
+            for name in self.engine.sources:
+                self._source_line(name)
+                self._keep_letters(name, written[name].result() if name in written else self._write_letters(name))
+                self._keep_ids(name)
+        for name in {feed.source.name for feed in self.engine.feeds.values()}:
+            self._keep_letters(name, self._write_letters(name))
+        # A file may be folded and expire in the same batch: it is then neither added nor removed.
+        gone = set(self.change.removed)
+        self.change.added = [f for f in self.change.added if f.path not in gone and not self._born_closed(f)]
+
+    def _judges_later(self, source: str) -> bool:
+        """Whether some events of a source turn out late only when sessions have been put together."""
+        return any(isinstance(operation.node.window, Session) for operation in self._operations(source))
+
+    def _fire_operations(self, after: dict[str, int | None]) -> None:
         spoken: dict[str, list[Path]] = {}
         for name, operation in self.engine.operations.items():
             before = self._before(operation)
@@ -296,15 +317,6 @@ class Attempt:
             upkeep = operation.upkeep(after[name], self._folder(name) / "compact", self.sequence)
             self.change.added += upkeep.added
             self.change.removed += upkeep.removed
-        for name in self.engine.sources:
-            self._source_line(name)
-            self._letters(name)
-            self._keep_ids(name)
-        for name in {feed.source.name for feed in self.engine.feeds.values()}:
-            self._letters(name)
-        # A file may be folded and expire in the same batch: it is then neither added nor removed.
-        gone = set(self.change.removed)
-        self.change.added = [f for f in self.change.added if f.path not in gone and not self._born_closed(f)]
 
     def _feed(self, operation: Operation, panes: list[Path]) -> None:
         """Hand over what the operator before it has said in this batch."""
@@ -348,7 +360,7 @@ class Attempt:
         whose = self.batch.source_of or (lambda _: next(iter(self.engine.sources)))
         return [culprit for culprit in self._corrupt if whose(culprit.file or "") == name]
 
-    def _letters(self, name: str) -> None:
+    def _write_letters(self, name: str) -> list[Path]:
         """The refused rows of a source, from all folds that carry some, as one file of dead letters."""
         operations = self._operations(name)
         folds = [self._folded[op.node.name] for op in operations if op.node.name in self._folded]
@@ -375,6 +387,9 @@ class Attempt:
             letters = corrupt_file_letters(paths, [culprit.error for culprit in corrupt], about)
             pq.write_table(letters, folder / "files.parquet", compression="zstd")
             files.append(folder / "files.parquet")
+        return files
+
+    def _keep_letters(self, name: str, files: list[Path]) -> None:
         for path in files:
             clock = self.batch.clock
             self.change.added.append(
