@@ -1,31 +1,26 @@
 """A pipeline in a folder, and real driver processes that run it, are killed, and run it again.
 
 The app's file also lowers the engine's housekeeping constants, so that a run of a few batches compacts and collects
-garbage. Input is written once, before anything runs: batches are then cut the same way in every run, and a killed run
-can be compared with an undisturbed one row for row, late panes and dead letters included. Input without late events
-has a truth that does not depend on batches at all; it is computed here in plain Python.
+garbage. All pipelines have a table and a change log, in files; `targets` adds sinks on servers.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from tests.chaos.inputs import RECORDS_OF_A_FILE, make_input, truth, write_files, write_topic
 from tests.chaos.oracles import conservation, differences, last_panes, pane_order
 from tests.servers import RunningServer
-from tests.sources.topics import TestTopic
 from tests.workbench import read_table
 
 import tidegate
@@ -62,61 +57,11 @@ counts = (
 )
 app.sink("table", counts, tg.SQLite("out.db", table="counts"))
 app.sink("log", counts, tg.ParquetLog("log"))
+{more_sinks}
 """
 
 EXACT = ("k", "window_start", "window_end", "n", "total", "money", "ids", "pane_index", "pane_timing", "pane_final")
 ALL = (*EXACT, "doubles", "middle")
-START = datetime(2024, 3, 1, 12, tzinfo=UTC)
-
-
-RECORDS_OF_A_FILE = 45
-
-
-def make_input(*, files: int = 8, events: int = 40, late: bool = True) -> list[list[bytes]]:
-    """The lines of `files` files, half a minute of event time in two of them."""
-    rng = random.Random(11)
-    written: list[bytes] = []
-    made: list[list[bytes]] = []
-    for number in range(files):
-        lines = []
-        for place in range(events):
-            seconds = 15 * number + rng.uniform(0, 20)
-            if late and rng.random() < 0.08:
-                seconds -= rng.choice((40, 200))
-            event = {
-                "id": f"e{number}-{place}",
-                "k": f"k{rng.randrange(4)}",
-                "v": rng.randrange(-2, 20),
-                "d": f"{rng.randrange(10_000) / 100:.2f}",
-                "x": rng.gauss(0, 1e6),
-                "at": (START + timedelta(seconds=seconds)).isoformat(),
-            }
-            lines.append(json.dumps(event).encode())
-        lines += rng.sample(lines, 2)  # repeats of this file
-        lines += [b"broken \xff %d" % number, json.dumps({"id": f"n{number}", "k": "k0"}).encode()]
-        if written and number % 3 == 0:
-            lines.append(written[-5])  # a repeat of an earlier file
-        written += lines
-        made.append(lines)
-    return made
-
-
-def write_files(folder: Path, made: list[list[bytes]]) -> None:
-    """Each list as a file, in two partitions."""
-    for number, lines in enumerate(made):
-        path = folder / "input" / f"part={number % 2}" / f"{number:02d}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"".join(line + b"\n" for line in lines))
-        moment = START.timestamp() + 86_400 + number
-        os.utime(path, (moment, moment))
-
-
-def write_topic(server: RunningServer, made: list[list[bytes]]) -> TestTopic:
-    """The same lines as records of a topic with two partitions."""
-    topic = TestTopic.make(server, partitions=2)
-    for number, lines in enumerate(made):
-        topic.send(lines, partition=number % 2, at=round((START.timestamp() + 86_400 + number) * 1000))
-    return topic
 
 
 @dataclass
@@ -130,8 +75,14 @@ class Pipeline:
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @staticmethod
-    def make(folder: Path, java: str = "", kafka: RunningServer | None = None, **input_options: Any) -> Pipeline:
-        """On files, or on a topic of the given broker."""
+    def make(
+        folder: Path,
+        java: str = "",
+        kafka: RunningServer | None = None,
+        more_sinks: str = "",
+        **input_options: Any,
+    ) -> Pipeline:
+        """On files, or on a topic of the given broker; `more_sinks` is what the app declares beyond table and log."""
         folder.mkdir(parents=True, exist_ok=True)
         made = make_input(**input_options)
         if kafka is None:
@@ -140,7 +91,7 @@ class Pipeline:
         else:
             topic = write_topic(kafka, made)
             source, records = f"tg.Kafka({kafka.address!r}, topic={topic.name!r})", RECORDS_OF_A_FILE
-        (folder / "app.py").write_text(APP.format(source=source))
+        (folder / "app.py").write_text(APP.format(source=source, more_sinks=more_sinks))
         return Pipeline(folder, [line for lines in made for line in lines], java, records)
 
     def bounded(self, files: int) -> tuple[str, str]:
@@ -192,6 +143,15 @@ class Pipeline:
         ended = self.run("--drain", *options)
         assert ended.code == 0, f"the restarted driver failed ({ended.code})\n{ended.out}\n{ended.err}"
         return ended
+
+    def kill_at_each(self, chain: Sequence[str], *options: str) -> None:
+        """Kill one driver after the other, and let the last finish; what they leave must be sound after each."""
+        for number, point in enumerate(chain):
+            killed = self.run("--drain", *options, crash_at=point)
+            so_far = " ".join(chain[: number + 1])
+            assert killed.code == -signal.SIGKILL, f"{so_far}: not reached ({killed.code})\n{killed.out}\n{killed.err}"
+            assert self.breakage() == [], f"after the kill at {point} in: {so_far}"
+        self.finish(*options)
 
     def close(self) -> None:
         for process in self.processes:
@@ -270,33 +230,6 @@ class Pipeline:
         """For input without late events: what plain Python makes of it."""
         columns = ("k", "window_start", "window_end", "n", "total", "money", "ids")
         return [f"table: {text}" for text in differences(truth(self.written), self.table(), columns)]
-
-
-def truth(written: list[bytes]) -> list[dict[str, Any]]:
-    events = {}
-    for line in written:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if event.get("at") and event["v"] >= 0:
-            events[event["id"]] = event
-    windows: dict[tuple[str, datetime], list[dict[str, Any]]] = defaultdict(list)
-    for event in sorted(events.values(), key=lambda event: event["at"]):
-        at = datetime.fromisoformat(event["at"])
-        windows[event["k"], at.replace(second=at.second // 30 * 30, microsecond=0)].append(event)
-    return [
-        {
-            "k": k,
-            "window_start": start,
-            "window_end": start + timedelta(seconds=30),
-            "n": len(rows),
-            "total": sum(row["v"] for row in rows),
-            "money": str(sum(Decimal(row["d"]) for row in rows)),
-            "ids": [row["id"] for row in rows],
-        }
-        for (k, start), rows in windows.items()
-    ]
 
 
 @dataclass(frozen=True)

@@ -65,9 +65,9 @@ END_OF_INPUT = [
 Make = Callable[..., Pipeline]
 
 
-@pytest.fixture(scope="module", params=["files", pytest.param("kafka", marks=pytest.mark.servers)])
+@pytest.fixture(scope="module", params=["files", pytest.param("kafka", marks=[pytest.mark.servers, pytest.mark.slow])])
 def broker(request: pytest.FixtureRequest) -> RunningServer | None:
-    """The whole matrix, with files as input and with a topic."""
+    """The whole matrix, with files as input and with a topic. `test_kill_sinks` has a short chain on a topic."""
     return request.getfixturevalue("kafka") if request.param == "kafka" else None
 
 
@@ -113,26 +113,16 @@ def test_every_crash_point_of_the_code_has_a_case() -> None:
     assert {name for pair in found for name in pair if name} == {case.partition(":")[0] for case in cases}
 
 
-def kill_at_each(pipeline: Pipeline, chain: list[str], *options: str) -> None:
-    """Kill one driver after the other; what they leave must be sound after each."""
-    for number, point in enumerate(chain):
-        killed = pipeline.run("--drain", *options, crash_at=point)
-        so_far = " ".join(chain[: number + 1])
-        assert killed.code == -signal.SIGKILL, f"{so_far}: not reached ({killed.code})\n{killed.out}\n{killed.err}"
-        assert pipeline.breakage() == [], f"after the kill at {point} in: {so_far}"
-    pipeline.finish(*options)
-
-
 def test_drivers_killed_before_the_first_record_leave_nothing_behind(make: Make, undisturbed: Pipeline) -> None:
     pipeline = make(late=True)
-    kill_at_each(pipeline, BEFORE_THE_FIRST_RECORD, *pipeline.bounded(2))
+    pipeline.kill_at_each(BEFORE_THE_FIRST_RECORD, *pipeline.bounded(2))
     assert pipeline.troubles() == []
     assert pipeline.differences_from(undisturbed) == []
 
 
 def test_drivers_killed_from_record_to_record_give_the_same_result(make: Make, undisturbed: Pipeline) -> None:
     pipeline = make(late=True)
-    kill_at_each(pipeline, FROM_RECORD_TO_RECORD, *pipeline.bounded(2))
+    pipeline.kill_at_each(FROM_RECORD_TO_RECORD, *pipeline.bounded(2))
     assert pipeline.troubles() == []
     assert pipeline.differences_from(undisturbed) == []
 
@@ -141,7 +131,7 @@ def test_drivers_killed_from_record_to_record_give_the_same_result(make: Make, u
 def test_drivers_killed_at_the_end_of_input_deliver_the_last_record(make: Make) -> None:
     """A drained checkpoint refuses to run; but not before its sinks have what it decided."""
     pipeline = make(late=False)
-    kill_at_each(pipeline, END_OF_INPUT, *pipeline.bounded(100))
+    pipeline.kill_at_each(END_OF_INPUT, *pipeline.bounded(100))
     assert pipeline.troubles() == []
     assert pipeline.differences_from_truth() == []
     refused = pipeline.run("--drain", *pipeline.bounded(100))
@@ -155,7 +145,7 @@ CHAIN = os.environ.get("TIDEGATE_CHAOS_CHAIN", "").split()
 @pytest.mark.skipif(not CHAIN, reason="for looking into a failure: set TIDEGATE_CHAOS_CHAIN")
 def test_a_chain_of_your_own(make: Make, undisturbed: Pipeline) -> None:
     pipeline = make(late=True)
-    kill_at_each(pipeline, CHAIN, *pipeline.bounded(2))
+    pipeline.kill_at_each(CHAIN, *pipeline.bounded(2))
     assert pipeline.troubles() == []
     assert pipeline.differences_from(undisturbed) == []
 

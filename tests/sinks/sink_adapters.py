@@ -22,8 +22,8 @@ import psycopg
 import psycopg.rows
 import pytest
 import redis
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 from sink_cases import Row, target  # type: ignore[import-not-found]
+from tests.sources.topics import committed
 
 from tidegate.sinks.base import Delivery, Sink, SinkTarget
 from tidegate.sinks.delta import Delta
@@ -209,30 +209,6 @@ class KafkaLogAdapter(KafkaAdapter):
             sequence = dict(headers)["tidegate-id"].decode().split("/")[-2]
             rows.append({"sequence": int(sequence)} | json.loads(message.value() or b""))
         return rows
-
-
-def committed(address: str, topic: str) -> list[Message]:
-    """All messages of a topic that are committed, in the order of each partition."""
-    settings: dict[str, Any] = {
-        "bootstrap.servers": address,
-        "group.id": "test",
-        "isolation.level": "read_committed",
-        "enable.partition.eof": True,
-        "enable.auto.commit": False,
-        "fetch.wait.max.ms": 10,
-    }
-    with closing(Consumer(settings)) as consumer:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-        found, ended = [], 0
-        while ended < len(partitions):
-            message = consumer.poll(30)
-            assert message is not None, f"{topic} can not be read to its end"
-            error = message.error()
-            assert error is None or error.name() == "_PARTITION_EOF", error
-            ended += error is not None
-            found += [] if error else [message]
-        return found
 
 
 class DeltaAdapter(Adapter):

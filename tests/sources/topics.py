@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 from tests.servers import RunningServer, unique
 from tests.workbench import line
@@ -65,3 +66,27 @@ class TestTopic:
             mine.poll(0)
         if producer is None:
             assert mine.flush(30) == 0
+
+
+def committed(address: str, topic: str) -> list[Message]:
+    """All messages of a topic that are committed, in the order of each partition."""
+    settings: dict[str, Any] = {
+        "bootstrap.servers": address,
+        "group.id": "test",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": 10,
+    }
+    with closing(Consumer(settings)) as consumer:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        found, ended = [], 0
+        while ended < len(partitions):
+            message = consumer.poll(30)
+            assert message is not None, f"{topic} can not be read to its end"
+            error = message.error()
+            assert error is None or error.name() == "_PARTITION_EOF", error
+            ended += error is not None
+            found += [] if error else [message]
+        return found

@@ -79,11 +79,12 @@ class Deliverer:
 
     def _deliver(self, outbox: Outbox) -> None:
         for number, (name, writer) in enumerate(self._writers.items()):
-            if number:
-                crash.point("between_sinks")
             paths = [path for owner in self._owners[name] for path in outbox.files.get(owner, ())]
             delivery = Delivery(outbox.sequence, tuple(self._folder / path for path in paths))
-            patiently(partial(writer.deliver, delivery), self._say, self._closing)
+            with crash.working_for(name):
+                if number:
+                    crash.point("between_sinks")
+                patiently(partial(writer.deliver, delivery), self._say, self._closing)
         crash.point("after_sinks")
 
 

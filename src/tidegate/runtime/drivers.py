@@ -48,7 +48,10 @@ def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
     checkpoint = Checkpoint.create_or_open(options.checkpoint, app.name)
     position = checkpoint.position()
     if position is not None and position.last.terminal:
-        last = finish_ended(app, checkpoint, position, _now(), watcher)
+        with _clear_errors(app):
+            if jars := _jars(*(sink.connector for sink in app.sinks.values())):  # a sink that writes through Spark
+                make_session(app.name, options.cores, jars=jars)
+            last = finish_ended(app, checkpoint, position, _now(), watcher)
         return RunSummary(1, time.monotonic() - started, last.totals, "input had ended")
     if options.mode == "batch" and position is not None and position.last.offsets is not None:
         raise CheckpointError(
@@ -58,7 +61,7 @@ def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
     if options.mode != "batch":
         check_log(spark_folder, position.last.offsets if position else None, checkpoint)
     watcher.say("starting Spark")
-    spark = make_session(app.name, options.cores, jars=_jars(app))
+    spark = make_session(app.name, options.cores, jars=_jars_of(app))
     with _clear_errors(app), _stop_signals() as stop:
         first = position.last.sequence if position else 0
         engine = Engine(spark, app, checkpoint, watcher, _now(), stop)
@@ -83,12 +86,15 @@ def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
     return RunSummary(engine.last.sequence - first, time.monotonic() - started, engine.last.totals, why)
 
 
-def _jars(app: App) -> tuple[str, ...]:
-    """The groups of jars that the connectors and contracts of an app need; most need none."""
+def _jars_of(app: App) -> tuple[str, ...]:
     connectors: list[object] = [source.connector for source in app.sources.values()]
     connectors += [sink.connector for sink in app.sinks.values()]
-    wires = [node.contract.wire for node in app.sources.values() if node.contract.wire]
-    return tuple(dict.fromkeys(group for part in (*connectors, *wires) for group in getattr(part, "jars", ())))
+    return _jars(*connectors, *(node.contract.wire for node in app.sources.values()))
+
+
+def _jars(*parts: object) -> tuple[str, ...]:
+    """The groups of jars that these connectors and wire formats need; most need none."""
+    return tuple(dict.fromkeys(group for part in parts for group in getattr(part, "jars", ())))
 
 
 def refuse_unsound(app: App) -> None:

@@ -176,11 +176,14 @@ class RedisWriter:
         if confirmed is not None and confirmed >= delivery.sequence:
             return 0
         panes = read_panes(delivery.files, self._target)
-        steps = list(self._steps(reduce_panes(panes, self._target.key))) if panes.num_rows else []
-        changed = sum(self._step(delivery.sequence, *step) for step in steps[:-1])
-        crash.point("mid_sink")
         empty = panes.slice(0, 0)
-        changed += self._step(delivery.sequence, *(steps[-1] if steps else (empty, empty)), last=True)
+        steps = list(self._steps(reduce_panes(panes, self._target.key))) if panes.num_rows else [(empty, empty)]
+        changed = 0
+        for number, step in enumerate(steps, start=1):
+            last = number == len(steps)
+            if number > 1 or last:  # between any two steps, and before the only one
+                crash.point("mid_sink")
+            changed += self._step(delivery.sequence, *step, last=last)
         self._known = delivery.sequence
         return changed
 
