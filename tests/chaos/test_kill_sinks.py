@@ -84,7 +84,7 @@ def test_the_undisturbed_run_shows_the_same_in_every_sink_and_what_the_chains_ar
     assert pipeline.troubles() + undisturbed.disagreements() == []
     panes = Counter(row["sequence"] for row in pipeline.log())
     assert set(panes) == {2, 3, 4, 5, 6}, "a claim, four batches, the end of input"
-    assert min(panes.values()) > 3, f"Redis takes each in more than three steps: {panes}"
+    assert min(panes[3], panes[6]) > 4, f"where Redis is killed between steps, it takes some: {panes}"
     assert {2, 3, 4, 5} <= {letter["sequence"] for letter in pipeline.letters()}
 
 
