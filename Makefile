@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv java demo test test-deep test-servers test-chaos test-chaos-all conformance lint check bench lock clean
+.PHONY: help venv java demo test test-deep test-servers test-servers-all test-chaos test-chaos-all conformance lint check bench lock clean
 
 BIN := .venv/bin
 STAMP := .venv/.complete
@@ -41,8 +41,11 @@ test-deep: venv java  ## the slow tests: properties, long runs, and that everyth
 test-servers: venv java  ## Kafka, PostgreSQL, Redis, Delta, a schema registry: real ones, started and stopped here
 	@$(WITH_JAVA) $(BIN)/python -m pytest $(TWO) -m "servers and not chaos and not slow"
 
+test-servers-all: venv java  ## the same with what takes minutes: the whole sink conformance suite on Delta, the documents
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "servers and not chaos"
+
 test-chaos: venv java  ## kill real drivers at points of their first records and compare the results: a part of the matrix
-	@$(WITH_JAVA) $(BIN)/python -m pytest -m "chaos and not slow and not servers"
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "chaos and not slow"
 
 test-chaos-all: venv java  ## the full kill matrix: every crash point, random kills, zombies
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m chaos

@@ -47,6 +47,9 @@ class Adapter:
     fixture: str | None = None
     """What must run for it: a server of tests/servers.py, or Spark with the jars."""
 
+    slow = False
+    """Every delivery is a job of Spark's: the whole suite takes minutes."""
+
     def __init__(self, folder: Path, address: str = "") -> None:
         self.folder, self.address = folder, address
 
@@ -215,6 +218,7 @@ class DeltaAdapter(Adapter):
     """Read back through Spark. A table has no order: a log is compared as what it holds, record by record."""
 
     fixture = "spark"
+    slow = True
     in_order = False
     changes: Literal["upsert", "log"] = "upsert"
 
@@ -279,9 +283,12 @@ ADAPTERS: dict[str, type[Adapter]] = {
 
 
 def kinds(*, surviving: bool = False) -> list[Any]:
-    """The adapters as parameters of tests; those that need a server carry the marker for it."""
+    """The adapters as parameters of tests; those that need a server, or minutes, carry the marker for it."""
     return [
-        pytest.param(kind, marks=pytest.mark.servers if adapter.fixture else ())
+        pytest.param(
+            kind,
+            marks=[*([pytest.mark.servers] if adapter.fixture else []), *([pytest.mark.slow] if adapter.slow else [])],
+        )
         for kind, adapter in ADAPTERS.items()
         if adapter.survives_a_crash or not surviving
     ]
