@@ -4,9 +4,8 @@ Here events make the windows: one at t ends at t and reaches back over ``(t − 
 partials per key and event time – a slice that is a single instant –, and a window merges those within its reach.
 
 Which rows a window needs is found by key: the instants that are to be windows are collected per key, joined to the
-rows of that key, and each row is taken once per window that reaches it. So the work is in proportion to what the new
-windows hold; rows of keys that brought nothing are left behind by the join. A range frame over all rows would compute
-a value for every row of the history in every batch (decision 008).
+rows of that key, and each row is taken once per window that reaches it. Then they are merged like the slices of any
+other window (decision 008 tells why there is no range frame).
 """
 
 from __future__ import annotations
