@@ -13,9 +13,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
+import redis
 from tests.chaos.drivers import Pipeline
 from tests.chaos.targets import SINKS, Everywhere, Servers
 from tests.servers import RunningServer
@@ -86,6 +90,28 @@ def test_the_undisturbed_run_shows_the_same_in_every_sink_and_what_the_chains_ar
     assert set(panes) == {2, 3, 4, 5, 6}, "a claim, four batches, the end of input"
     assert min(panes[3], panes[6]) > 4, f"where Redis is killed between steps, it takes some: {panes}"
     assert {2, 3, 4, 5} <= {letter["sequence"] for letter in pipeline.letters()}
+
+
+def test_a_bit_that_differs_in_one_sink_is_noticed(undisturbed: Everywhere) -> None:
+    """Else the chains below could not fail."""
+    client: Any
+    with closing(redis.Redis.from_url(undisturbed.servers.redis.address)) as client:
+        name = next(client.scan_iter(f"{undisturbed.name}:k*"))
+        kept = client.hget(name, "doubles")
+        client.hset(name, "doubles", repr(math.nextafter(float(kept), math.inf)))
+        found = undisturbed.disagreements()
+        client.hset(name, "doubles", kept)
+    assert [text.partition(" 1×")[0] for text in found] == ["redis: missing", "redis: too many"]
+    with closing(psycopg.connect(undisturbed.servers.postgres.address)) as connection:
+        table = undisturbed.name
+        connection.execute(f"CREATE TABLE {table}_kept AS SELECT * FROM {table}".encode())
+        connection.execute(f"DELETE FROM {table} WHERE k = 'k0'".encode())
+        connection.commit()
+        found = undisturbed.disagreements()
+        connection.execute(f"INSERT INTO {table} SELECT * FROM {table}_kept WHERE k = 'k0'".encode())
+        connection.commit()
+    assert {text.partition(" 1×")[0] for text in found} == {"postgres: missing"}
+    assert undisturbed.disagreements() == []
 
 
 def test_every_sink_and_every_gap_between_two_has_a_case() -> None:
