@@ -43,7 +43,7 @@ def register_schemas() -> None:
 def test_totals_and_dead_letters_are_as_the_truth_says(example: Example) -> None:
     register_schemas()
     example.script("generate.py")
-    summary = example.run(max_batch=1500)
+    summary = example.run(max_batch=2200)
     assert summary.records >= 3, "the stragglers must meet windows that have spoken"
     printed = example.script("compare.py")
     assert "SCHEMA_UNKNOWN" in printed

@@ -4,12 +4,14 @@
 - An ``sh`` block is run by bash, as a reader would type it; only lines that begin with ``make`` are left out.
 - A ``text`` block right after it shows what was printed: each of its lines must be there, in that order. ``…``
   stands for anything, and runs of spaces or of ─ are all the same.
+- The README of an example is read in a copy of its folder.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md
 DOCUMENTS += [ROOT / "docs" / "how-to" / "test-your-pipeline.md"]
 WITH_SERVERS = [ROOT / "docs" / "how-to" / name for name in ("dev-servers.md", "write-to-kafka.md")]
 WITH_SERVERS += [ROOT / "docs" / "reference" / "sinks.md"]
+EXAMPLES = sorted((ROOT / "examples").glob("*/README.md"))
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"# ([\w/]+\.py)\n")
 _LONGEST = 600
@@ -118,6 +121,9 @@ def _plain(line: str) -> str:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_everything_in_the_document_runs(path: Path, tmp_path: Path) -> None:
     reader, output = Reader(tmp_path), ""
+    if path in EXAMPLES:  # it is read in its own folder
+        leftovers = shutil.ignore_patterns(".*", "truth.json")
+        shutil.copytree(path.parent, reader.folder, dirs_exist_ok=True, ignore=leftovers)
     for block in blocks_of(path.read_text()):
         output = reader.read(block, output)
 
@@ -132,6 +138,14 @@ def test_everything_in_the_document_runs_with_servers(path: Path, tmp_path: Path
             dev.stop(folder, delete=True)
 
 
+@pytest.mark.servers
+@pytest.mark.slow
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_everything_in_the_example_runs(path: Path, tmp_path: Path) -> None:
+    """What the pipeline of an example computes is tested in `tests/examples`, in less time."""
+    test_everything_in_the_document_runs_with_servers(path, tmp_path)
+
+
 def test_a_line_that_was_not_printed_is_noticed() -> None:
     expect_lines("a  1\n… 3", "a 1\nb\nc 3\n")
     with pytest.raises(AssertionError, match="the document says"):
@@ -143,7 +157,7 @@ LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)|<img[^>]* src=\"([^\"]+
 
 @pytest.mark.parametrize(
     "path",
-    [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))],
+    [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *EXAMPLES],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_links_between_documents_lead_somewhere(path: Path) -> None:
