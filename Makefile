@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv java demo test test-deep test-servers test-servers-all test-chaos test-chaos-all conformance lint check bench lock clean
+.PHONY: help venv java demo test test-deep test-servers test-servers-all test-chaos test-chaos-servers test-chaos-all conformance lint check bench lock clean
 
 BIN := .venv/bin
 STAMP := .venv/.complete
@@ -45,7 +45,10 @@ test-servers-all: venv java  ## the same with what takes minutes: the whole sink
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "servers and not chaos"
 
 test-chaos: venv java  ## kill real drivers at points of their first records and compare the results: a part of the matrix
-	@$(WITH_JAVA) $(BIN)/python -m pytest -m "chaos and not slow"
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "chaos and not slow and not servers"
+
+test-chaos-servers: venv java  ## kill drivers inside every sink, with Kafka as source
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "chaos and servers and not slow"
 
 test-chaos-all: venv java  ## the full kill matrix: every crash point, random kills, zombies
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m chaos
