@@ -41,7 +41,7 @@ test-deep: venv java  ## the slow tests: properties, long runs, and that everyth
 test-servers: venv java  ## Kafka, PostgreSQL, Redis, Delta, a schema registry: real ones, started and stopped here
 	@$(WITH_JAVA) $(BIN)/python -m pytest $(TWO) -m "servers and not chaos and not slow"
 
-test-servers-all: venv java  ## the same with what takes minutes: the whole sink conformance suite on Delta, the documents
+test-servers-all: venv java  ## the same with what takes minutes: the whole sink conformance suite on Delta, documents, examples
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "servers and not chaos"
 
 test-chaos: venv java  ## kill real drivers at points of their first records and compare the results: a part of the matrix

@@ -11,7 +11,7 @@ from tests.examples.running import Example
 from tests.servers import RunningServer, unique
 from tests.workbench import Bench
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.workbench import Bench
 
 from tidegate.cli import main
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
 
 @pytest.fixture
