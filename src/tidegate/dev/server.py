@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -289,7 +290,10 @@ def install(package: str, program: str, say: Callable[[str], None]) -> None:
     say(f"{program} is missing: installing {package} with apt-get")
     # With this run level the package does not start a server of its own.
     quiet = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", package]):
-        done = subprocess.run(["apt-get", *command], env=quiet, capture_output=True, text=True, check=False)
+    patient = ["-o", "DPkg::Lock::Timeout=300"]
+    with (Path(tempfile.gettempdir()) / "tidegate-apt.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process of ours may be installing the same: it is waited for
+        for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *patient, package]):
+            done = subprocess.run(["apt-get", *command], env=quiet, capture_output=True, text=True, check=False)
     if done.returncode:
         raise MachineError(f"apt-get install {package} failed: {done.stderr.strip()[-500:]}")
