@@ -28,16 +28,13 @@ from tidegate.runtime.moment import Moment
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import SMALL, Staged, stage
 from tidegate.runtime.state import Change, State
+from tidegate.sources.files import ONE_TASK_BYTES
 from tidegate.stream import WindowNode
 from tidegate.windows import Hopping, Rolling, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-
-ONE_TASK_BYTES = 1 << 20
-"""State up to this size is read by one task: a shuffle would cost more than it saves."""
 
 
 def floor(watermark: int | None) -> int:

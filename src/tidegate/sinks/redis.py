@@ -106,7 +106,7 @@ class Redis:
     ttl_from: Literal["window_end", "write"] = "window_end"
     """From when on: the end of its window (from writing, for the global window), or when it was last written."""
     atomic_rows: int = 10_000
-    """Records of up to so many rows are applied in one step; it stops the server for some 10 µs per row."""
+    """Records of up to so many rows are applied in one step, during which the server does nothing else."""
 
     def describe(self) -> str:
         since = "the window" if self.ttl_from == "window_end" else "writing"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Format = Literal["jsonl", "csv", "parquet"]
 _ENCODINGS = {"jsonl": "json", "csv": "csv", "parquet": "record"}
 ONE_TASK_BYTES = 1 << 20
-"""Input up to this size is read by one task: a shuffle would cost more than it saves."""
+"""Files up to this size, of input or of state, are read by one task: a shuffle would cost more than it saves."""
 _PATTERNS = {"jsonl": "*.json*", "csv": "*.csv*", "parquet": "*.parquet"}
 
 
