@@ -112,7 +112,7 @@ def test_json_csv_and_parquet_sources_of_one_app_each_have_their_own_ledger_and_
     letters = {letter["source"]: letter for letter in bench.dead_letters()}
     assert letters["commas"]["raw"] == broken_csv
     assert letters["commas"]["origin"].endswith("csv/1.csv")
-    typed = {"id": "e99", "k": "ü", "at": "2024-03-01T12:00:00.000Z"}
+    typed = {"id": "e99", "k": "ü", "v": None, "at": "2024-03-01T12:00:00.000000Z"}
     assert json.loads(letters["columns"]["raw"]) == typed, "typed rows have no bytes of their own: JSON stands for them"
     assert letters["columns"]["position"] == 60
     assert all(record.ledger.unaccounted() == 0 for record in bench.records())

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from tidegate import crash
 from tidegate.deadletter.arrow import INSTANT, SCHEMA, TYPES
+from tidegate.deadletter.as_json import as_json
 from tidegate.deadletter.letter import ABOUT
 
 _FEW_VALUES = ["pipeline", "source", "operator", "reason", "error", "partition", "origin", "status", "subject", "path"]
@@ -69,6 +70,8 @@ def _letters(rows: pa.Table, about: Circumstances) -> pa.Table:
     dead = rows["_dead"].combine_chunks()
     fields = {dead.type.field(i).name: pc.struct_field(dead, i) for i in range(dead.type.num_fields)}
     fields |= _told(fields.pop("about"))
+    if "record" in fields:
+        fields["raw"] = as_json(fields.pop("record")).cast(pa.binary())
     number = rows.num_rows
     is_late = pc.equal(fields["reason"], "LATE")
     watermark = pa.scalar(about.watermark, pa.int64())

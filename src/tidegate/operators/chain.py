@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.operators.route import ENVELOPE, Rows, record_columns
 from tidegate.operators.sql import Relation, Thresholds, quote, select, text
+from tidegate.sources.base import ONLY_PARTITION
 from tidegate.stream import PaneSource
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def rows_of_panes(source: PaneSource, panes: Relation, clock: int) -> Rows:
     names, records = list(map(quote, source.columns)), record_columns(source)
     numbered = select(["monotonically_increasing_id() AS _row", *names], panes)
     envelope = dict.fromkeys(ENVELOPE, "CAST(NULL AS STRING)") | {
-        "_tg_partition": "'0'",
+        "_tg_partition": text(ONLY_PARTITION),
         "_tg_origin": text(source.name),
         "_tg_position": "_row",
         "_tg_row": "_row",

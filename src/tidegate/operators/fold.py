@@ -17,6 +17,7 @@ So one scan yields the state, the dead letters, the ledger's output side, and ho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,8 +25,9 @@ from typing import TYPE_CHECKING
 from tidegate.operators.assign import Assignment
 from tidegate.operators.decode_wire import AT, PREFIX, in_header, reads_headers
 from tidegate.operators.path import WHOLE, internal
-from tidegate.operators.route import Rows, extra_columns, marks, missing, record_columns
+from tidegate.operators.route import Rows, extra_columns, marks, missing, one_partition, record_columns
 from tidegate.operators.sql import Relation, Thresholds, quote, select, text, user
+from tidegate.sources.base import ONLY_PARTITION
 from tidegate.stream import PaneSource
 from tidegate.windows import Session
 
@@ -64,15 +66,14 @@ def _trusted(source: Input) -> str:
 
 _ORDER = "named_struct('t', _tg_time, 'a', _tg_arrival, 'o', _tg_origin, 'p', _tg_row, 'e', _element)"
 
-_LETTER_FIELDS = ("reason", "error", "about", "raw")
-
 
 def letter_fields(source: Input) -> tuple[str, ...]:
-    """What a staged dead letter holds of its event, with what the record has beside its value (key, headers).
+    """What a staged dead letter holds of its event: `record` or `raw`, and what a record has beside its value.
 
     `about` is JSON: every row of state is written with these columns, as NULL, and each of them costs.
     """
-    return (*_LETTER_FIELDS, *[name.removeprefix("_") for name in extra_columns(source).values()])
+    beside = [name.removeprefix("_") for name in extra_columns(source).values()]
+    return ("reason", "error", "about", "record" if _stays_typed(source) else "raw", *beside)
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
     rows = select(
         [
             "_fate",
-            "_tg_partition AS _partition",
+            *([] if one_partition(node.source) else ["_tg_partition AS _partition"]),
             f"{_letter(node, pipeline)} AS _dead",
             f"CASE WHEN {_FOLDED} THEN _slice END AS _slice",
             *([f"CASE WHEN {_FOLDED} THEN _last_end END AS _last_end"] if by_event else []),
@@ -145,7 +146,7 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
         ],
         rows,
     )
-    keys = ["_fate", *key_columns(node), "_slice", "_partition", "_dead"]
+    keys = ["_fate", *key_columns(node), "_slice", *([] if one_partition(node.source) else ["_partition"]), "_dead"]
     partials = [
         f"{user(sql)} AS {quote(column)}"
         for alias, aggregate in node.aggregates
@@ -159,6 +160,8 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
     if _keeps_ids(node):
         known = "CASE WHEN _id IS NOT NULL THEN named_struct('id', _id, 'time', _at) END"
         counts.append(f"collect_list({known}) AS _ids")
+    if one_partition(node.source):
+        counts.append(f"{text(ONLY_PARTITION)} AS _partition")
     return select([*keys, *partials, *counts], rows) + f" GROUP BY {', '.join(keys)}"
 
 
@@ -172,7 +175,7 @@ def fold_source(source: SourceNode, routed: Rows, pipeline: str) -> Relation:
     about = _about(pipeline, source, "CAST(NULL AS STRING)", {})
     letter = (
         f"CASE WHEN _fate = {_CODE['dead']} THEN named_struct("
-        f"'reason', _tg_reason, 'error', _tg_error, 'about', {about}, 'raw', {_raw(source)}) END AS _dead"
+        f"'reason', _tg_reason, 'error', _tg_error, 'about', {about}, {_came(source)}) END AS _dead"
     )
     fated = select([*routed.envelope, WHOLE, fate], routed.relation)
     rows = select(["_fate", "_tg_partition AS _partition", letter, f"{_trusted(source)} AS _trusted"], fated)
@@ -205,7 +208,7 @@ def _letter(node: WindowNode, pipeline: str) -> str:
         f"'reason', CASE WHEN {missed} THEN 'PARTIALLY_LATE' WHEN _alive THEN 'LATE' ELSE _tg_reason END, "
         f"'error', CASE WHEN {missed} THEN 'some windows of the event had closed' "
         "WHEN _alive THEN 'every window of the event had closed' ELSE _tg_error END, "
-        f"'about', {_about(pipeline, node.source, operator, window)}, 'raw', {_raw(node.source)}) END"
+        f"'about', {_about(pipeline, node.source, operator, window)}, {_came(node.source)}) END"
     )
 
 
@@ -253,14 +256,25 @@ def _identity(pipeline: str, source: str, operator: str) -> str:
     return f"substring(sha2(concat_ws('|', {where}, coalesce({operator}, '')), 256), 1, 32)"
 
 
-def _raw(source: Input) -> str:
-    """The record as it came, and what it has beside its value.
-
-    Typed sources write theirs as JSON, and only for a row that is refused.
-    """
+def _came(source: Input) -> str:
+    """The record as it came, and what it has beside its value: fields of the letter."""
     records = record_columns(source)
     if not records:
         beside = [f"'{name.removeprefix('_')}', {column}" for column, name in extra_columns(source).items()]
-        return ", ".join(["_tg_raw", *beside])
-    fields = zip(records, source.columns, strict=True)
-    return f"CAST(to_json(struct({', '.join(f'{column} AS {quote(name)}' for column, name in fields)})) AS BINARY)"
+        return ", ".join(["'raw', _tg_raw", *beside])
+    record = ", ".join(f"{column} AS {quote(name)}" for column, name in zip(records, source.columns, strict=True))
+    if _stays_typed(source):
+        # The CASE says nothing, but makes it nullable: Arrow takes no struct that may be NULL with a part that may not.
+        return f"'record', CASE WHEN _tg_row IS NOT NULL THEN struct({record}) END"
+    exact = "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")"
+    return f"'raw', CAST(to_json(struct({record}), {exact}) AS BINARY)"
+
+
+def _stays_typed(source: Input) -> bool:
+    """Whether a typed record can be a grouping key as it is: it becomes JSON only when the letter is written.
+
+    What cannot be compared (a map) cannot be one, nor can what is not known before the app runs (results).
+    """
+    if isinstance(source, PaneSource) or not record_columns(source):
+        return False
+    return not re.search(r"\b(MAP|VARIANT|INTERVAL)\b", source.contract.ddl, re.IGNORECASE)

@@ -52,6 +52,11 @@ def marks(source: Input) -> tuple[str, ...]:
     return ("_tg_mark",) if special else ()
 
 
+def one_partition(source: Input) -> bool:
+    """Whether all events of a source are of one partition, so that nothing need be told apart by it."""
+    return isinstance(source, PaneSource) or source.connector.one_partition
+
+
 def extra_columns(source: Input) -> dict[str, str]:
     """What the records of a source have beside their value, as the envelope carries it: `_key` as `_tg_key`."""
     if isinstance(source, PaneSource):

@@ -30,7 +30,7 @@ from tidegate.runtime.moment import Moment
 from tidegate.runtime.open_operation import OpenOperation
 from tidegate.runtime.operate import Fired, Folded, Operation, Routed, count_panes
 from tidegate.runtime.records import StateFile
-from tidegate.runtime.staging import SMALL, stage
+from tidegate.runtime.staging import stage
 from tidegate.runtime.state import Change, State
 from tidegate.stream import PaneSource, WindowNode
 
@@ -119,8 +119,8 @@ class CorrectedOperation(Operation):
         try:
             files, counts = [], {}
             if is_due:
-                staged = stage(self._panes(standing, moment), folder, small=self._fired_rows <= SMALL)
-                self._fired_rows = staged.rows("")
+                staged = stage(self._panes(standing, moment), folder, small=self._fires_small)
+                self._fires_small = staged.is_small()
                 files, counts = staged.of(""), count_panes(staged, "")
             kept = self._keep(standing, bounds.closed, moment, folder.parent / "held")
         finally:
@@ -167,7 +167,7 @@ class CorrectedOperation(Operation):
             {"rows": standing},
         )
         over = marked.where("_over").count()
-        staged = stage(marked.where("NOT _over").drop("_over"), folder, small=self._fired_rows <= SMALL)
+        staged = stage(marked.where("NOT _over").drop("_over"), folder, small=self._fires_small)
         entries = []
         for path in staged.of(""):
             ends = pq.read_table(path, columns=["_needed_until"])["_needed_until"]

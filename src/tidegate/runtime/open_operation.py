@@ -25,7 +25,7 @@ from tidegate.operators.trigger import Turn
 from tidegate.runtime.moment import Moment
 from tidegate.runtime.operate import Fired, Folded, Operation, Routed, count_panes, floor
 from tidegate.runtime.records import StateFile
-from tidegate.runtime.staging import SMALL, Staged, stage
+from tidegate.runtime.staging import Staged, stage
 from tidegate.runtime.state import Change, State
 from tidegate.stream import WindowNode
 from tidegate.windows import Rolling, Session
@@ -169,8 +169,8 @@ class OpenOperation(Operation):
         return run(self.spark, select(columns.values(), "{rows}"), {"rows": rows})
 
     def _stage(self, result: DataFrame, folder: Path) -> Staged:
-        staged = stage(result, folder, "_kind", small=self._fired_rows <= SMALL)
-        self._fired_rows = staged.rows("pane", "open", "dead")
+        staged = stage(result, folder, "_kind", small=self._fires_small)
+        self._fires_small = staged.is_small()
         return staged
 
     def _entries(self, staged: Staged, moment: Moment) -> list[StateFile]:

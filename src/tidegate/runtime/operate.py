@@ -26,7 +26,7 @@ from tidegate.runtime.counting import Counter
 from tidegate.runtime.ledger import OperatorLine, PathLine
 from tidegate.runtime.moment import Moment
 from tidegate.runtime.records import StateFile
-from tidegate.runtime.staging import SMALL, Staged, stage
+from tidegate.runtime.staging import Staged, stage
 from tidegate.runtime.state import Change, State
 from tidegate.sources.files import ONE_TASK_BYTES
 from tidegate.stream import WindowNode
@@ -118,8 +118,8 @@ class Operation:
         self.state = state
         self.pipeline = pipeline
         self.added = added
-        self._folded_rows = 0
-        self._fired_rows = 0
+        self._folds_small = True
+        self._fires_small = True
         self._transformed: list[DataFrame] = []
         self._starts: dict[str, frozenset[int]] = {}
         folded = self._plan(sample, FoldBounds(BEGINNING, BEGINNING), carries_source=True)
@@ -135,11 +135,11 @@ class Operation:
         bounds = FoldBounds(floor(before), self.closed(before))
         counter = self._counter(routed)
         result = self._plan(routed, bounds, carries_source=carries_source, counter=counter)
-        staged = stage(result, folder, "_fate", FATES, small=self._folded_rows <= SMALL)
+        staged = stage(result, folder, "_fate", FATES, small=self._folds_small)
         folded = Folded(staged, {}, lambda: folded.settle(counter.again()))
         account(folded)
         folded.counts = folded.settle(counter.result())
-        self._folded_rows = staged.rows("slice", "straggler", "dead", "copy")
+        self._folds_small = staged.is_small()
         for frame in self._transformed:
             frame.unpersist()
         self._transformed.clear()
@@ -253,7 +253,7 @@ class Operation:
         files = []
         for fate in STATE_FATES:
             for path in folded.staged.of(fate):
-                table = pq.read_table(path, columns=["_slice", "_high"])
+                table = folded.staged.read(path, ["_slice", "_high"])
                 low, high = pc.min(table["_slice"]).as_py(), pc.max(table["_high"]).as_py()
                 files.append(self.state.entry(path, self.node.name, fate, low=low, high=high, sequence=sequence))
         return files
@@ -281,8 +281,8 @@ class Operation:
         if not panes:
             return Fired()
         result = run(self.spark, " UNION ALL ".join(panes), frames)
-        staged = stage(result, folder, small=self._fired_rows <= SMALL)
-        self._fired_rows = staged.rows("")
+        staged = stage(result, folder, small=self._fires_small)
+        self._fires_small = staged.is_small()
         return Fired(staged.of(""), count_panes(staged, ""))
 
     def keep_panes(self, paths: list[Path], sequence: int) -> list[StateFile]:
@@ -312,7 +312,7 @@ class Operation:
                 relation = merge(self.node, "{crowd}", "_slice", self._merging())
                 rows = run(self.spark, relation, {"crowd": self.slices(members)})
                 newest = max(file.sequence for file in members)
-                merged = stage(rows, folder / f"{kind}{newest}", small=self._folded_rows <= SMALL)
+                merged = stage(rows, folder / f"{kind}{newest}", small=self._folds_small)
                 crash.point("mid_compaction")
                 change.added += [
                     self.state.entry(
@@ -425,14 +425,12 @@ def account(folded: Folded) -> None:
     """Read off the staged files: events by fate, dead letters by reason, the newest event time per source partition."""
     for fate, paths in folded.staged.files.items():
         for path in paths:
-            available = pq.read_schema(path).names
-            columns = [c for c in ("_n", "_partition", "_newest", "_partially") if c in available]
-            table = pq.read_table(path, columns=columns)
+            table = folded.staged.read(path, ["_n", "_partition", "_newest", "_partially"])
             folded.fates[fate] = folded.fates.get(fate, 0) + (pc.sum(table["_n"]).as_py() or 0)
-            if fate in STATE_FATES and "_partially" in columns:
+            if fate in STATE_FATES and "_partially" in table.column_names:
                 folded.partially_late += pc.sum(table["_partially"]).as_py() or 0
             if fate == "dead":
-                reasons = pc.value_counts(pc.struct_field(pq.read_table(path, columns=["_dead"])["_dead"], "reason"))
+                reasons = pc.value_counts(pc.struct_field(folded.staged.read(path, ["_dead"])["_dead"], "reason"))
                 for row in reasons.to_pylist():
                     folded.dead[row["values"]] = folded.dead.get(row["values"], 0) + row["counts"]
             by_partition = table.group_by("_partition").aggregate([("_newest", "max")])

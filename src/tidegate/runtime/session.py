@@ -111,9 +111,21 @@ def make_session(name: str, cores: str = "*", *, brief: bool = False, jars: Iter
         builder = builder.config(key, value)
     with _quiet_launch():
         session = builder.getOrCreate()
+    _write_no_checksums(session)
     session.sparkContext.setLogLevel("OFF" if "TIDEGATE_DEBUG" not in os.environ else "WARN")
     _quiet_python()
     return session
+
+
+def _write_no_checksums(session: SparkSession) -> None:
+    """Hadoop's local file system keeps a hidden checksum file beside each file, and starts a process to set the rights
+    of each of the two. Parquet and our records can tell by themselves that they are not whole."""
+    java = session._jvm
+    assert java is not None
+    local = java.org.apache.hadoop.fs.FileSystem.get(
+        java.java.net.URI("file:///"), session.sparkContext._jsc.hadoopConfiguration()
+    )
+    local.setWriteChecksum(False)
 
 
 def _refuse_without_jars(running: SparkSession, files: list[str]) -> None:

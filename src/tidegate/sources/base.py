@@ -53,6 +53,9 @@ class Standing:
 
 NOTHING_LEFT = Standing()
 
+ONLY_PARTITION = "0"
+"""The partition of a source that has but one."""
+
 
 class Proof(Protocol):
     """What a source knows about the records of a range before they are read."""
@@ -148,6 +151,11 @@ class Source(Protocol):
     @property
     def partition(self) -> str | None:
         """``column:NAME`` when a field of the contract is what the watermark is kept by."""
+        ...
+
+    @property
+    def one_partition(self) -> bool:
+        """Whether all its records are of `ONLY_PARTITION`."""
         ...
 
     def describe(self) -> str:

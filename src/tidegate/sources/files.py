@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from tidegate.contracts import Contract
 from tidegate.errors import PipelineError, SourceError, TidegateError
-from tidegate.sources.base import Records, Standing
+from tidegate.sources.base import ONLY_PARTITION, Records, Standing
 from tidegate.sources.filelog import files_between
 
 if TYPE_CHECKING:
@@ -64,6 +64,10 @@ class Files:
     @property
     def extra(self) -> Mapping[str, str]:
         return {}
+
+    @property
+    def one_partition(self) -> bool:
+        return self.partition is None
 
     def describe(self) -> str:
         return f"files {self.path} ({self.format}{', by ' + self.partition if self.partition else ''})"
@@ -180,7 +184,7 @@ class FilesReader:
             part = f"substring_index(substring_index(_metadata.file_path, '/{name}=', -1), '/', 1)"
             partition = f"CASE WHEN contains(_metadata.file_path, '/{name}=') THEN {part} ELSE '?' END"
         else:
-            partition = "'0'"  # a column partition is known only after decoding
+            partition = f"'{ONLY_PARTITION}'"  # a column partition is known only after decoding
         columns = [
             f"{partition} AS _partition",
             "_metadata.file_path AS _origin",

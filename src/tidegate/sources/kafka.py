@@ -116,6 +116,10 @@ class Kafka:
         """The group of `tidegate.jars` that holds Spark's connector."""
         return ("kafka",)
 
+    @property
+    def one_partition(self) -> bool:
+        return False
+
     def describe(self) -> str:
         how = [f"from {self.start}", self.isolation, *([f"by {self.partition}"] if self.partition else [])]
         return f"kafka {self.servers} topic {self.topic} ({', '.join(how)})"

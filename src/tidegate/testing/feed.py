@@ -31,6 +31,10 @@ class Feed:
     def partition(self) -> str | None:
         return None
 
+    @property
+    def one_partition(self) -> bool:
+        return False
+
     def describe(self) -> str:
         return "rows fed by a test"
 
