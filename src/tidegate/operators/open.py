@@ -33,7 +33,7 @@ from tidegate.triggers import Default, FinalOnly
 from tidegate.windows import Rolling, Session
 
 if TYPE_CHECKING:
-    from tidegate.stream import Input, WindowNode
+    from tidegate.stream import WindowNode
 
 
 def needs_open_state(node: WindowNode) -> bool:
@@ -81,7 +81,12 @@ class Shape:
     @property
     def keeps_ids(self) -> bool:
         """A session remembers the ids of its events itself: when they may be forgotten is known to nobody else."""
-        return self.session is not None and self.node.source.event_id is not None
+        return self.session is not None and any(branch.source.event_id is not None for branch in self.node.branches)
+
+    @property
+    def mixes_sources(self) -> bool:
+        """Sessions hold events of several sources: ids, and letters of events that turn out late, name theirs."""
+        return self.session is not None and self.node.is_union
 
     @property
     def said_type(self) -> str:
@@ -118,7 +123,7 @@ class Shape:
         if self.session is not None:
             found |= {"_first": "BIGINT", "_last": "BIGINT"}
         if self.keeps_ids:
-            found["_ids"] = "ARRAY<STRUCT<id: STRING, time: BIGINT>>"
+            found["_ids"] = f"ARRAY<STRUCT<id: STRING, time: BIGINT{', source: STRING' if self.mixes_sources else ''}>>"
         if self.is_cut:
             found |= {"_slice": "BIGINT", "_n": "BIGINT", "_shown": "BOOLEAN"}
         return found
@@ -233,14 +238,16 @@ def tell(shape: Shape, asked: Relation, letters: str | None = None) -> Relation:
         # One row of each session tells how many events of this batch it took in: the output side of the ledger.
         columns.append("CASE WHEN _o.counts AND NOT _late THEN _arrived ELSE 0L END AS _arrived")
     if letters is not None:
-        columns += ["_o.letter.partition AS _partition", f"{_dead(shape.node.source)} AS _dead"]
+        columns += ["_o.letter.partition AS _partition", f"{_dead(shape.node)} AS _dead"]
+        columns += ["_o.letter.source AS _source"] if shape.mixes_sources else []
     return select(columns, exploded)
 
 
-def _dead(source: Input) -> str:
+def _dead(node: WindowNode) -> str:
     """The letter of a refused event: it was written as LATE; in a session that is open only a repeat is refused."""
     changed = {"reason": "'DUPLICATE'", "error": "'same id and event time as an earlier event'"}
-    fields = ", ".join(f"'{name}', {changed.get(name, f'_o.letter.dead.{name}')}" for name in letter_fields(source))
+    names = dict.fromkeys(name for branch in node.branches for name in letter_fields(branch.source))
+    fields = ", ".join(f"'{name}', {changed.get(name, f'_o.letter.dead.{name}')}" for name in names)
     return f"CASE WHEN _o.kind != 'dead' OR _late THEN _o.letter.dead ELSE named_struct({fields}) END"
 
 

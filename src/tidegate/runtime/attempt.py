@@ -22,10 +22,10 @@ from tidegate.operators.route import route
 from tidegate.operators.sql import BEGINNING, Relation, run
 from tidegate.runtime.chained_operation import CorrectedOperation
 from tidegate.runtime.counting import Counter
-from tidegate.runtime.ledger import Ledger, SourceLine
+from tidegate.runtime.ledger import Ledger, SourceLine, path_name
 from tidegate.runtime.merge import concatenate
 from tidegate.runtime.moment import Moment
-from tidegate.runtime.operate import Folded, Operation, Routed, account
+from tidegate.runtime.operate import Fired, Folded, Operation, Routed, account
 from tidegate.runtime.poison import Culprit, corrupt_file, is_data_error, isolate, sentence
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import stage
@@ -82,7 +82,9 @@ class Attempt:
         self.change = Change()
         self.outbox: dict[str, tuple[str, ...]] = {}
         self.after: dict[str, int | None] = {}
-        self._folded: dict[str, Folded] = {}
+        self._folded: dict[str, dict[str, Folded]] = {}
+        """What was folded, by operator and source."""
+        self._fired: dict[str, Fired] = {}
         self._source_folds: dict[str, Folded] = {}
         self._carriers: dict[str, str] = {}
         self._persisted: list[DataFrame] = []
@@ -125,7 +127,7 @@ class Attempt:
             node = work.node
             routed = work.routed(records, self.batch.clock, self._poison.get(name, {}))
             counter = routed.counter
-            simple = [operation for operation in operations if not has_transform(operation.node.steps)]
+            simple = [operation for operation in operations if not has_transform(operation.node.of(name).steps)]
             if len(operations) > 1 or node.event_id is not None or not simple:
                 routed = self._keep(routed.relation(routed.rows.relation), routed)
             if node.event_id is not None:
@@ -136,9 +138,9 @@ class Attempt:
             else:
                 self._carriers[name] = carrier.node.name
             for operation in operations:
-                folder = self._folder(operation.node.name) / f"fold{self._tries}"
-                self._folded[operation.node.name] = operation.fold(
-                    routed, self._before(operation), folder, carries_source=operation is carrier
+                folder = self._folder(operation.node.name) / f"fold{self._tries}_{name}"
+                self._folded.setdefault(operation.node.name, {})[name] = operation.fold(
+                    name, routed, self._before(operation), folder, carries_source=operation is carrier
                 )
             if counter is not None:
                 self._prove(name, records, counter)
@@ -165,7 +167,7 @@ class Attempt:
         if files:
             frames["ids"] = operations[0].read(files, REMEMBERED, routed.spark)
         for operation in operations:
-            if (held := operation.held_ids(routed.spark)) is not None:
+            if (held := operation.held_ids(node.name, routed.spark)) is not None:
                 frames[f"held{len(frames)}"] = held
         known = remembered("{ids}" if files else None, [f"{{{name}}}" for name in frames if name != "ids"])
         marked = dedup(routed.rows, known, closed)
@@ -261,14 +263,19 @@ class Attempt:
             ids = routed.relation(to_remember(routed.rows.relation, self._closed(name)))
             ids.write.format("noop").mode("overwrite").save()
         for operation in self._operations(name):
-            operation.probe(routed, self._before(operation))
+            operation.probe(name, routed, self._before(operation))
 
     # -- fire -------------------------------------------------------------------------------------------------------
 
     def newest(self, source: str) -> dict[str, int | None]:
         """The newest event time that each partition of a source has brought."""
-        folded = self._source_folds.get(source) or self._folded.get(self._carriers.get(source, ""))
+        folded = self._carried(source)
         return dict(folded.newest) if folded else {}
+
+    def _carried(self, source: str) -> Folded | None:
+        """The fold that tells what the source refused: one of its own, or that of an operator."""
+        carrier = self._folded.get(self._carriers.get(source, ""), {})
+        return self._source_folds.get(source) or carrier.get(source)
 
     def fire(self, after: dict[str, int | None]) -> None:
         """Keep what was folded, stage the panes that are due and the dead letters, keep house."""
@@ -298,22 +305,20 @@ class Attempt:
             before = self._before(operation)
             if name in self.engine.feeds:
                 self._feed(operation, spoken.get(self.engine.feeds[name].source.name, []))
-            folded = self._folded.get(name)
-            fresh = operation.keep(folded, self.sequence) if folded else []
+            folds = self._folded.get(name, {})
+            fresh = [file for folded in folds.values() for file in operation.keep(folded, self.sequence)]
             self.change.added += fresh
             moment = Moment(self.sequence, before, after[name], self.engine.last.clock, self.batch.clock)
-            fired = operation.fire(folded, fresh, moment, self._folder(name) / "panes")
+            fired = self._fired[name] = operation.fire(folds, fresh, moment, self._folder(name) / "panes")
             spoken[name] = fired.panes
             self.change.added += fired.change.added
             self.change.removed += fired.change.removed
-            if folded:
-                self.ledger.paths[name], self.ledger.operators[name] = operation.lines(folded)
+            self._operator_lines(operation)
             if isinstance(operation, CorrectedOperation):
                 self.ledger.panes[name] = operation.line
             if fired.panes:
                 self.outbox[name] = tuple(str(path.relative_to(self.engine.state.folder)) for path in fired.panes)
                 self.change.added += operation.keep_panes(fired.panes, self.sequence)
-                self.ledger.operators.setdefault(name, operation.silent_line()).panes = fired.counts
             upkeep = operation.upkeep(after[name], self._folder(name) / "compact", self.sequence)
             self.change.added += upkeep.added
             self.change.removed += upkeep.removed
@@ -324,16 +329,27 @@ class Attempt:
             operation.changes = panes
         elif panes:
             name = operation.node.name
-            routed = self.engine.feeds[name].routed(panes, self.batch.clock)
-            folder = self._folder(name) / f"fold{self._tries}"
-            self._folded[name] = operation.fold(routed, self._before(operation), folder, carries_source=False)
+            feed = self.engine.feeds[name]
+            routed = feed.routed(panes, self.batch.clock)
+            folder, source = self._folder(name) / f"fold{self._tries}", feed.source.name
+            folded = operation.fold(source, routed, self._before(operation), folder, carries_source=False)
+            self._folded[name] = {source: folded}
+
+    def _operator_lines(self, operation: Operation) -> None:
+        """The ledger's lines for an operator and the paths to it; none when nothing came and nothing was said."""
+        name, union = operation.node.name, operation.node.is_union
+        folds, fired = self._folded.get(name, {}), self._fired[name]
+        for source, folded in folds.items():
+            self.ledger.paths[path_name(name, source, union=union)] = operation.path_line(source, folded)
+        if folds or fired.panes:
+            self.ledger.operators[name] = operation.operator_line(folds, fired)
 
     def _born_closed(self, file: StateFile) -> bool:
         operation = self.engine.operations.get(file.owner)
         return operation is not None and file.kind != "dead" and file.high <= operation.closed(self.after[file.owner])
 
     def _source_line(self, name: str) -> None:
-        folded = self._source_folds.get(name) or self._folded.get(self._carriers.get(name, ""))
+        folded = self._carried(name)
         corrupt = len(self._corrupt_of(name))
         if folded is None:
             if corrupt:
@@ -352,8 +368,9 @@ class Attempt:
         )
         # What the source let pass must arrive at the head of every path, counted there or here.
         for operation in self._operations(name):
-            if operation.node.name in self.ledger.paths:
-                self.ledger.paths[operation.node.name].passed = folded.counts["passed"]
+            path = path_name(operation.node.name, name, union=operation.node.is_union)
+            if path in self.ledger.paths:
+                self.ledger.paths[path].passed = folded.counts["passed"]
 
     def _corrupt_of(self, name: str) -> list[Culprit]:
         """The unreadable files of a source."""
@@ -363,7 +380,7 @@ class Attempt:
     def _write_letters(self, name: str) -> list[Path]:
         """The refused rows of a source, from all folds that carry some, as one file of dead letters."""
         operations = self._operations(name)
-        folds = [self._folded[op.node.name] for op in operations if op.node.name in self._folded]
+        folds = [self._folded[op.node.name][name] for op in operations if name in self._folded.get(op.node.name, {})]
         folds += [self._source_folds[name]] if name in self._source_folds else []
         staged = [path for folded in folds for path in folded.staged.of("dead", "copy")]
         lateness = {op.node.name: op.node.allowed_lateness for op in operations}
@@ -375,6 +392,7 @@ class Attempt:
             self.batch.clock,
             before.watermark if before else None,
             lateness,
+            {op.node.name: self._before(op) for op in operations},
         )
         folder = self._folder(name) / "dead"
         files = []
@@ -437,12 +455,10 @@ class Attempt:
         A stage that Spark ran twice is counted twice on the way in, so before giving up, count again.
         """
         if self.ledger.differences():
-            for folded in (*self._folded.values(), *self._source_folds.values()):
+            for folded in self._all_folds():
                 folded.counts = folded.recount()
-            for name, folded in self._folded.items():
-                panes = self.ledger.operators[name].panes
-                self.ledger.paths[name], self.ledger.operators[name] = self.engine.operations[name].lines(folded)
-                self.ledger.operators[name].panes = panes
+            for operation in self.engine.operations.values():
+                self._operator_lines(operation)
             for name in self.engine.sources:
                 self._source_line(name)
         self.ledger.balance()
@@ -452,7 +468,7 @@ class Attempt:
         for frame in self._persisted:
             frame.unpersist()
         kept = {self.engine.state.folder / file.path for file in self.change.added}
-        for folded in (*self._folded.values(), *self._source_folds.values()):
+        for folded in self._all_folds():
             for paths in folded.staged.files.values():
                 for path in paths:
                     if path not in kept:
@@ -461,7 +477,13 @@ class Attempt:
     # -- small things -----------------------------------------------------------------------------------------------
 
     def _operations(self, source: str) -> list[Operation]:
-        return [op for op in self.engine.operations.values() if op.node.source.name == source]
+        """The operators that a source feeds, alone or with others."""
+        operations = self.engine.operations.values()
+        return [op for op in operations if any(branch.source.name == source for branch in op.node.branches)]
+
+    def _all_folds(self) -> list[Folded]:
+        of_operators = [folded for folds in self._folded.values() for folded in folds.values()]
+        return [*of_operators, *self._source_folds.values()]
 
     def _closed(self, source: str) -> list[tuple[WindowNode, int]]:
         """The operators of a source, each with its watermark minus allowed lateness before the batch."""

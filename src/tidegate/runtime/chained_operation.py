@@ -10,7 +10,7 @@ Both happen in the batch that staged the upstream panes, so one record decides t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from tidegate.operators.sql import BEGINNING, END_OF_TIME, Relation, Thresholds,
 from tidegate.runtime.ledger import PaneLine
 from tidegate.runtime.moment import Moment
 from tidegate.runtime.open_operation import OpenOperation
-from tidegate.runtime.operate import Fired, Folded, Operation, Routed, count_panes
+from tidegate.runtime.operate import Fired, Folded, Folds, Operation, Routed, count_panes
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import SMALL, stage
 from tidegate.runtime.state import Change, State
@@ -39,11 +39,16 @@ if TYPE_CHECKING:
 
 
 def operation_for(
-    spark: SparkSession, node: WindowNode, state: State, pipeline: str, added: dict[str, int], sample: Routed
+    spark: SparkSession,
+    node: WindowNode,
+    state: State,
+    pipeline: str,
+    added: dict[str, int],
+    samples: Mapping[str, Routed],
 ) -> Operation:
     """The kind of operation that a node needs."""
     kind = CorrectedOperation if node.is_corrected else OpenOperation if needs_open_state(node) else Operation
-    return kind(spark, node, state, pipeline, added, sample)
+    return kind(spark, node, state, pipeline, added, samples)
 
 
 def output_watermark(upstream: WindowNode, watermark: int | None) -> int | None:
@@ -91,16 +96,23 @@ class CorrectedOperation(Operation):
     """What the operator before it has staged in this batch."""
 
     def __init__(
-        self, spark: SparkSession, node: WindowNode, state: State, pipeline: str, added: dict[str, int], sample: Routed
+        self,
+        spark: SparkSession,
+        node: WindowNode,
+        state: State,
+        pipeline: str,
+        added: dict[str, int],
+        samples: Mapping[str, Routed],
     ) -> None:
-        super().__init__(spark, node, state, pipeline, added, sample)
+        super().__init__(spark, node, state, pipeline, added, samples)
         assert isinstance(node.source, PaneSource)
         self.source = node.source
         self.changes = []
         self.line = PaneLine()
-        self._ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in sample.frames["records"].schema.fields)
+        panes = samples[self.source.name].frames["records"].schema
+        self._ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in panes.fields)
 
-    def fire(self, folded: Folded | None, fresh: list[StateFile], moment: Moment, folder: Path) -> Fired:
+    def fire(self, folds: Folds, fresh: list[StateFile], moment: Moment, folder: Path) -> Fired:
         """Correct what is held, say what is due from it, and let go of what nobody needs any more."""
         held, bounds = self.state.of(self.node.name, "held"), self.bounds(moment.before, moment.after)
         lower, upper = bounds.due(self.node)

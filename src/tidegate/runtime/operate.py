@@ -5,7 +5,7 @@ Everything here reads the live state and stages new files; nothing is decided. T
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate import crash
-from tidegate.errors import BalanceError
+from tidegate.errors import BalanceError, PipelineError
 from tidegate.operators.fire import FireBounds, Merging, fire_due, fire_late, merge
 from tidegate.operators.fold import COUNTS, FATES, STATE_FATES, FoldBounds, fold, mark
 from tidegate.operators.path import has_flat_map, has_transform, walk
@@ -52,8 +52,6 @@ class Folded:
     dead: dict[str, int] = field(default_factory=dict)
     fates: dict[str, int] = field(default_factory=dict)
     partially_late: int = 0
-    repeated: int = 0
-    """Duplicates that only the operator could tell: repeats in one batch of an event that might have been late."""
 
     def settle(self, counted: dict[str, int]) -> dict[str, int]:
         """The ledger's input side in full: what was not counted follows from what was read and what left on the way."""
@@ -69,7 +67,23 @@ class Folded:
         if self.counts.get("elements"):
             return self.counts["passed"]
         whole = ("slice", "straggler", "candidate", "filtered", "empty", "dropped", "passed")
-        return sum(self.fates.get(fate, 0) for fate in whole) + self.dead.get("LATE", 0) + self.repeated
+        return sum(self.fates.get(fate, 0) for fate in whole) + self.dead.get("LATE", 0)
+
+
+Folds = Mapping[str, Folded]
+"""What has been folded for an operator in a batch, by source."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What became of events that only firing could judge: those of sessions, of all sources together.
+
+    `repeated` are duplicates that nobody else could tell: repeats in one batch of an event that might have been late.
+    """
+
+    accepted: int
+    late: int
+    repeated: int
 
 
 @dataclass
@@ -79,6 +93,7 @@ class Fired:
     panes: list[Path] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     change: Change = field(default_factory=Change)
+    judged: Judged | None = None
 
 
 @dataclass(frozen=True)
@@ -107,9 +122,9 @@ class Operation:
         state: State,
         pipeline: str,
         added: dict[str, int],
-        sample: Routed,
+        samples: Mapping[str, Routed],
     ) -> None:
-        """`sample` are routed rows, possibly none.
+        """`samples` are routed rows of each source, possibly none.
 
         Analysing the fold on them finds wrong columns before anything runs.
         """
@@ -118,81 +133,97 @@ class Operation:
         self.state = state
         self.pipeline = pipeline
         self.added = added
-        self._folded_rows = 0
+        self._folded_rows: dict[str, int] = {}
         self._fired_rows = 0
         self._transformed: list[DataFrame] = []
         self._starts: dict[str, frozenset[int]] = {}
-        folded = self._plan(sample, FoldBounds(BEGINNING, BEGINNING), carries_source=True)
-        self._schema: StructType = folded.schema
+        self._parts = {branch.source.name: node.of(branch.source.name) for branch in node.branches}
+        if node.is_union:
+            same_columns(node.name, {name: self._arriving(name, sample) for name, sample in samples.items()})
+        at_first = FoldBounds(BEGINNING, BEGINNING)
+        folds = [self._plan(name, sample, at_first, carries_source=True) for name, sample in samples.items()]
+        self._schema: StructType = common_schema([folded.schema for folded in folds])
 
     def closed(self, watermark: int | None) -> int:
         """Windows that end up to here are closed; the end of the stream closes all."""
         now = floor(watermark)
         return END_OF_TIME if now >= END_OF_TIME else clip(now - self.node.allowed_lateness)
 
-    def fold(self, routed: Routed, before: int | None, folder: Path, *, carries_source: bool) -> Folded:
-        """Fold the events of a batch into staged slices; count them on the way in."""
+    def fold(self, source: str, routed: Routed, before: int | None, folder: Path, *, carries_source: bool) -> Folded:
+        """Fold the events that a source has in a batch into staged slices; count them on the way in."""
         bounds = FoldBounds(floor(before), self.closed(before))
-        counter = self._counter(routed)
-        result = self._plan(routed, bounds, carries_source=carries_source, counter=counter)
-        staged = stage(result, folder, "_fate", FATES, small=self._folded_rows <= SMALL)
+        counter = self._counter(source, routed)
+        result = self._plan(source, routed, bounds, carries_source=carries_source, counter=counter)
+        staged = stage(result, folder, "_fate", FATES, small=self._folded_rows.get(source, 0) <= SMALL)
         folded = Folded(staged, {}, lambda: folded.settle(counter.again()))
         account(folded)
         folded.counts = folded.settle(counter.result())
-        self._folded_rows = staged.rows("slice", "straggler", "dead", "copy")
+        self._folded_rows[source] = staged.rows("slice", "straggler", "dead", "copy")
         for frame in self._transformed:
             frame.unpersist()
         self._transformed.clear()
         return folded
 
-    def probe(self, routed: Routed, before: int | None) -> None:
+    def probe(self, source: str, routed: Routed, before: int | None) -> None:
         """Compute the fold and throw it away: does it throw?"""
         bounds = FoldBounds(floor(before), self.closed(before))
-        result = self._plan(routed, bounds, carries_source=True)
+        result = self._plan(source, routed, bounds, carries_source=True)
         result.write.format("noop").mode("overwrite").save()
 
-    def _counter(self, routed: Routed) -> Counter:
+    def _counter(self, source: str, routed: Routed) -> Counter:
         """What is counted on the way in, and where.
 
         On a plain path the rows are counted as they are read, for there they lie ready; counting further on would
         make Spark put every row together only to count it. A flat_map or a transform changes how many there are, so
         its path is counted at its end.
         """
-        if self._counts_at_end():
+        if self._counts_at_end(source):
             return Counter(COUNTS)
         if "records" in routed.frames:
             known = None if routed.count is None else {"read": routed.count}
             return routed.counter or Counter({"read": "count(1)"}, known)
         return Counter({"read": "count(1)", "passed": "count_if(_alive)"})
 
-    def _counts_at_end(self) -> bool:
-        return has_flat_map(self.node.steps) or has_transform(self.node.steps)
+    def _counts_at_end(self, source: str) -> bool:
+        steps = self._parts[source].steps
+        return has_flat_map(steps) or has_transform(steps)
 
     def _plan(
-        self, routed: Routed, bounds: FoldBounds, *, carries_source: bool, counter: Counter | None = None
+        self, source: str, routed: Routed, bounds: FoldBounds, *, carries_source: bool, counter: Counter | None = None
     ) -> DataFrame:
-        """The fold of the routed rows, with the counter on the way."""
-        frames = dict(routed.frames)
-        if counter and not self._counts_at_end():
+        """The fold of the routed rows of a source, with the counter on the way."""
+        node, frames = self._parts[source], dict(routed.frames)
+        if counter and not self._counts_at_end(source):
             frames = {name: counter.watch(frame) for name, frame in frames.items()}
+        rows = self._walk(node, routed, frames, keep=counter is not None)
+        marked = mark(node, rows, bounds, carries_source=carries_source)
+        if counter and self._counts_at_end(source):
+            frames, marked = {"marked": counter.watch(run(routed.spark, marked, frames))}, "{marked}"
+        folded = run(routed.spark, fold(node, replace(rows, relation=marked), bounds, self.pipeline), frames)
+        # Spark looks for its observations in the plan as written, where a view is only a name; a select resolves it.
+        return folded.select("*") if counter and not counter.known else folded
+
+    def _walk(self, node: WindowNode, routed: Routed, frames: dict[str, DataFrame], *, keep: bool) -> Rows:
+        """The routed rows at the end of their path; what a transform has made of them is put into `frames`."""
 
         def bridge(relation: Relation, function: Callable[[DataFrame], DataFrame]) -> tuple[Relation, tuple[str, ...]]:
             name = f"transformed{len(frames)}"
             frames[name] = function(run(routed.spark, relation, frames))
-            if counter:
+            if keep:
                 self._transformed.append(_each_once(frames[name].persist(), self.node))
             return f"{{{name}}}", tuple(frames[name].columns)
 
-        rows = walk(self.node.steps, routed.rows, bridge)
-        marked = mark(self.node, rows, bounds, carries_source=carries_source)
-        if counter and self._counts_at_end():
-            frames, marked = {"marked": counter.watch(run(routed.spark, marked, frames))}, "{marked}"
-        folded = run(routed.spark, fold(self.node, replace(rows, relation=marked), bounds, self.pipeline), frames)
-        # Spark looks for its observations in the plan as written, where a view is only a name; a select resolves it.
-        return folded.select("*") if counter and not counter.known else folded
+        return walk(node.steps, routed.rows, bridge)
 
-    def held_ids(self, spark: SparkSession) -> DataFrame | None:
-        """Ids that open windows themselves remember, where the event time does not tell for how long."""
+    def _arriving(self, source: str, sample: Routed) -> dict[str, str]:
+        """The user's columns as they arrive from a source: name and type."""
+        frames = dict(sample.frames)
+        rows = self._walk(self._parts[source], sample, frames, keep=False)
+        schema = run(sample.spark, select(map(quote, rows.columns), rows.relation), frames).schema
+        return {field.name: field.dataType.simpleString() for field in schema.fields}
+
+    def held_ids(self, source: str, spark: SparkSession) -> DataFrame | None:
+        """Ids of a source that open windows themselves remember, where the event time does not tell for how long."""
         return None
 
     @cached_property
@@ -223,30 +254,31 @@ class Operation:
                 self._starts[path] = frozenset(pc.unique(column).to_pylist())
         return count_windows(self.node.window, frozenset().union(*self._starts.values()), closed)
 
-    def silent_line(self) -> OperatorLine:
-        """The line of an operator that got no events in this batch, and yet may speak."""
-        return OperatorLine()
-
-    def lines(self, folded: Folded) -> tuple[PathLine, OperatorLine]:
-        """The ledger lines: input side as counted on the way in, output side as found in the staged files."""
+    def path_line(self, source: str, folded: Folded) -> PathLine:
+        """The way from a source: input side as counted on the way in, output side as found in the staged files."""
         counts, fates = folded.counts, folded.fates
-        path = PathLine(
+        return PathLine(
             passed=counts["passed"],
             filtered=fates.get("filtered", 0),
             unnested=counts["unnested"],
             elements=counts["elements"],
             dropped=fates.get("dropped", 0),
             arrived=counts["arrived"],
-            has_flat_map=has_flat_map(self.node.steps),
+            has_flat_map=has_flat_map(self._parts[source].steps),
         )
-        operator = OperatorLine(
-            arrived=counts["arrived"],
-            accepted=fates.get("slice", 0) + fates.get("straggler", 0),
-            late=folded.dead.get("LATE", 0),
-            partially_late=folded.partially_late,
-            duplicates=folded.repeated,
+
+    def operator_line(self, folds: Folds, fired: Fired) -> OperatorLine:
+        """The same for the operator, over all its sources."""
+        every, judged = folds.values(), fired.judged
+        accepted = sum(folded.fates.get(fate, 0) for folded in every for fate in STATE_FATES)
+        return OperatorLine(
+            arrived=sum(folded.counts["arrived"] for folded in every),
+            accepted=judged.accepted if judged else accepted,
+            late=sum(folded.dead.get("LATE", 0) for folded in every) + (judged.late if judged else 0),
+            partially_late=sum(folded.partially_late for folded in every),
+            duplicates=judged.repeated if judged else 0,
+            panes=fired.counts,
         )
-        return path, operator
 
     def keep(self, folded: Folded, sequence: int) -> list[StateFile]:
         """The staged slices as state files, with the range of event time they cover."""
@@ -258,8 +290,8 @@ class Operation:
                 files.append(self.state.entry(path, self.node.name, fate, low=low, high=high, sequence=sequence))
         return files
 
-    def fire(self, folded: Folded | None, fresh: list[StateFile], moment: Moment, folder: Path) -> Fired:
-        """Stage the panes that are due. `fresh` are the state files that were kept of `folded`."""
+    def fire(self, folds: Folds, fresh: list[StateFile], moment: Moment, folder: Path) -> Fired:
+        """Stage the panes that are due. `fresh` are the state files that were kept of `folds`."""
         node, bounds = self.node, self.bounds(moment.before, moment.after)
         live = [*self.state.of(node.name, *STATE_FATES), *fresh]
         lower, upper = bounds.due(node)
@@ -312,7 +344,8 @@ class Operation:
                 relation = merge(self.node, "{crowd}", "_slice", self._merging())
                 rows = run(self.spark, relation, {"crowd": self.slices(members)})
                 newest = max(file.sequence for file in members)
-                merged = stage(rows, folder / f"{kind}{newest}", small=self._folded_rows <= SMALL)
+                small = max(self._folded_rows.values(), default=0) <= SMALL
+                merged = stage(rows, folder / f"{kind}{newest}", small=small)
                 crash.point("mid_compaction")
                 change.added += [
                     self.state.entry(
@@ -381,6 +414,43 @@ class Operation:
         ours = {f"_key_{name}" for name in self.node.key_names} | {"_slice", "_n"}
         ours |= {column for alias, aggregate in self.node.aggregates for column in aggregate.partial_sql(alias)}
         return StructType([field for field in self._schema.fields if field.name in ours])
+
+
+def same_columns(operator: str, arriving: Mapping[str, Mapping[str, str]]) -> None:
+    """Refuse a union whose sources bring different columns; `arriving` has the type of each, by source."""
+    (first, known), *others = arriving.items()
+    for other, columns in others:
+        mine, theirs = ({name.lower(): kind for name, kind in side.items()} for side in (known, columns))
+        for name in (*mine, *theirs):
+            if name not in mine or name not in theirs:
+                has, lacks = (first, other) if name in mine else (other, first)
+                raise PipelineError(
+                    f"operator {operator!r}: a union needs the same columns, but {name!r} comes from {has} "
+                    f"and not from {lacks}",
+                    hint="give both the same columns with select(…) before the union",
+                )
+            if mine[name] != theirs[name]:
+                raise PipelineError(
+                    f"operator {operator!r}: a union needs the same types, but {name!r} is {mine[name]} from {first} "
+                    f"and {theirs[name]} from {other}",
+                    hint=f'convert one of them before the union: select(…, {name}="CAST({name} AS {mine[name]})")',
+                )
+
+
+def common_schema(schemas: list[StructType]) -> StructType:
+    """Every column that the folds of the sources stage; letters of one source may hold more than those of another."""
+    from pyspark.sql.types import StructField, StructType
+
+    fields: dict[str, StructField] = {}
+    for field_ in (field_ for schema in schemas for field_ in schema.fields):
+        known = fields.setdefault(field_.name, field_)
+        if field_.name == "_dead" and known is not field_:
+            assert isinstance(known.dataType, StructType)
+            assert isinstance(field_.dataType, StructType)
+            inner = {part.name: part for part in (*field_.dataType.fields, *known.dataType.fields)}
+            names = dict.fromkeys([*known.dataType.names, *field_.dataType.names])
+            fields[field_.name] = StructField(known.name, StructType([inner[name] for name in names]))
+    return StructType(list(fields.values()))
 
 
 def count_windows(window: Window, slices: frozenset[int], closed: int) -> int:
