@@ -133,14 +133,16 @@ class _Drawing:
         marks, events_height = self._marks(lane.marks, self.y + 6)
         step_at = self.y + (events_height + 9 if lane.marks else 0)
         panes, panes_height = self._panes(lane.panes, step_at + 5)
-        strip_at = max(step_at + 5 + panes_height, self.y + 31)
+        strip_at = max(step_at + 5 + panes_height, self.y + (44 if lane.sources else 31))
         spans, spans_height = self._spans(lane.spans, strip_at)
         bottom = strip_at + spans_height + 5
         self._watermark(lane, self.y, step_at, bottom)
         self.parts.append(text(shorten(lane.title, 12, LEFT - 24), 20, self.y + 16, 12, fill="#1b2733"))
         said = "no watermark yet" if lane.after is None else f"W = {show_seconds(lane.after)}"
-        said += "".join(f" · {name} {'–' if at is None else show_seconds(at)}" for name, at in lane.sources)
-        self.parts.append(text(shorten(said, 10, LEFT - 24), 20, self.y + 30, 10, fill=COLOURS["watermark"]))
+        each = ", ".join(f"{name} {'–' if at is None else show_seconds(at)}" for name, at in lane.sources)
+        for number, line in enumerate([said, *([each] if each else [])]):
+            y = self.y + 30 + 13 * number
+            self.parts.append(text(shorten(line, 10, LEFT - 24), 20, y, 10, fill=COLOURS["watermark"]))
         self.parts += [*spans, *marks, *panes]
         self.parts.append(element("line", x1=20, y1=bottom, x2=RIGHT, y2=bottom, stroke="#c9d1d9"))
         self.y = bottom
