@@ -28,7 +28,7 @@ from tidegate.app import App
 from tidegate.operators.sql import END_OF_TIME
 from tidegate.patience import patiently
 from tidegate.runtime import clock as clocks
-from tidegate.runtime.attempt import Attempt, SourceWork
+from tidegate.runtime.attempt import Attempt
 from tidegate.runtime.chained_operation import Feed, operation_for, output_watermark
 from tidegate.runtime.claims import claim
 from tidegate.runtime.delivery import Deliverer
@@ -46,9 +46,10 @@ from tidegate.runtime.records import (
 )
 from tidegate.runtime.reports import BatchReport, Watcher
 from tidegate.runtime.signatures import added_aggregates, reconcile
+from tidegate.runtime.source_work import SourceWork
 from tidegate.runtime.state import Change, State
 from tidegate.sources.base import NOTHING_LEFT, Records, Standing
-from tidegate.stream import PaneSource
+from tidegate.stream import PaneSource, WindowNode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -167,6 +168,21 @@ class Engine:
 
     def close(self) -> None:
         self.deliverer.close()
+
+    # -- what an attempt asks ---------------------------------------------------------------------------------------
+
+    def fed_by(self, source: str) -> list[Operation]:
+        """The operators that a source (or an operator) feeds, alone or with others."""
+        every = self.operations.values()
+        return [op for op in every if any(branch.source.name == source for branch in op.node.branches)]
+
+    def before(self, operation: Operation) -> int | None:
+        """The watermark of an operator by which the next batch is judged."""
+        return self.last.watermarks.get(operation.node.name)
+
+    def closed_for(self, source: str) -> list[tuple[WindowNode, int]]:
+        """The operators of a source, each with its watermark minus allowed lateness before the batch."""
+        return [(operation.node, operation.closed(self.before(operation))) for operation in self.fed_by(source)]
 
     # -- parts ------------------------------------------------------------------------------------------------------
 

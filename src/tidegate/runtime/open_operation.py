@@ -23,8 +23,9 @@ from tidegate.operators.session import gather_sessions, take_back
 from tidegate.operators.session_cap import gather_cut_sessions, take_back_once
 from tidegate.operators.sql import Relation, quote, run, select, text
 from tidegate.operators.trigger import Turn
+from tidegate.runtime.folded import Fed, Fired, Folded, Folds, Judged, Routed
 from tidegate.runtime.moment import Moment
-from tidegate.runtime.operate import Fired, Folded, Folds, Judged, Operation, Routed, count_panes, floor
+from tidegate.runtime.operate import Operation, count_panes, floor
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import SMALL, Staged, stage
 from tidegate.runtime.state import Change, State
@@ -54,9 +55,9 @@ class OpenOperation(Operation):
         """Slices are input here, not state – unless windows that are yet to come reach back to them."""
         return super().keep(folded, sequence) if self._has_history else []
 
-    def fire(self, folds: Folds, fresh: list[StateFile], moment: Moment, folder: Path) -> Fired:
+    def fire(self, fed: Fed, moment: Moment, folder: Path) -> Fired:
         """Ask every open window; stage its panes, what stays open, and the events that turned out late."""
-        kept = self.state.of(self.node.name, "open")
+        kept, folds = self.state.of(self.node.name, "open"), fed.folds
         slices = {source: paths for source, folded in folds.items() if (paths := folded.staged.of(*STATE_FATES))}
         candidates = {source: paths for source, folded in folds.items() if (paths := folded.staged.of("candidate"))}
         turn = self._turn(moment)

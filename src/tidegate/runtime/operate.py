@@ -6,7 +6,7 @@ Everything here reads the live state and stages new files; nothing is decided. T
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,18 +16,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate import crash
-from tidegate.errors import BalanceError, PipelineError
+from tidegate.errors import BalanceError
 from tidegate.operators.fire import FireBounds, Merging, fire_due, fire_late, merge
 from tidegate.operators.fold import COUNTS, FATES, STATE_FATES, FoldBounds, fold, mark
 from tidegate.operators.path import has_flat_map, has_transform, walk
 from tidegate.operators.route import Rows
 from tidegate.operators.sql import BEGINNING, END_OF_TIME, Relation, clip, quote, run, select, user
 from tidegate.runtime.counting import Counter
+from tidegate.runtime.folded import Fed, Fired, Folded, Folds, Routed
 from tidegate.runtime.ledger import OperatorLine, PathLine
 from tidegate.runtime.moment import Moment
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import SMALL, Staged, stage
 from tidegate.runtime.state import Change, State
+from tidegate.runtime.union import common_schema, same_columns
 from tidegate.sources.files import ONE_TASK_BYTES
 from tidegate.stream import WindowNode
 from tidegate.windows import Hopping, Rolling, Window
@@ -36,80 +38,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from tidegate.runtime.chained_operation import Feed
+
 
 def floor(watermark: int | None) -> int:
     return BEGINNING if watermark is None else watermark
-
-
-@dataclass
-class Folded:
-    """What a fold has staged, and what it says about the batch."""
-
-    staged: Staged
-    counts: dict[str, int]
-    recount: Callable[[], dict[str, int]]
-    newest: dict[str, int | None] = field(default_factory=dict)
-    dead: dict[str, int] = field(default_factory=dict)
-    fates: dict[str, int] = field(default_factory=dict)
-    partially_late: int = 0
-
-    def settle(self, counted: dict[str, int]) -> dict[str, int]:
-        """The ledger's input side in full: what was not counted follows from what was read and what left on the way."""
-        if "arrived" in counted:
-            return counted
-        refused = self.fates.get("duplicate", 0) + sum(n for reason, n in self.dead.items() if reason != "LATE")
-        passed = counted.get("passed", counted["read"] - refused)
-        arrived = passed - self.fates.get("filtered", 0)
-        return counted | {"passed": passed, "arrived": arrived, "unnested": 0, "elements": 0}
-
-    def passed(self) -> int:
-        """How many events the source let pass, as found in the staged files – where an event is one row."""
-        if self.counts.get("elements"):
-            return self.counts["passed"]
-        whole = ("slice", "straggler", "candidate", "filtered", "empty", "dropped", "passed")
-        return sum(self.fates.get(fate, 0) for fate in whole) + self.dead.get("LATE", 0)
-
-
-Folds = Mapping[str, Folded]
-"""What has been folded for an operator in a batch, by source."""
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What became of events that only firing could judge: those of sessions, of all sources together.
-
-    `repeated` are duplicates that nobody else could tell: repeats in one batch of an event that might have been late.
-    """
-
-    accepted: int
-    late: int
-    repeated: int
-
-
-@dataclass
-class Fired:
-    """What firing has staged: pane files, how many panes of each timing, and what it does to the live files."""
-
-    panes: list[Path] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-    change: Change = field(default_factory=Change)
-    judged: Judged | None = None
-
-
-@dataclass(frozen=True)
-class Routed:
-    """The routed rows of a source: a relation, the DataFrames in it, and the session they live in."""
-
-    spark: SparkSession
-    rows: Rows
-    frames: dict[str, DataFrame]
-    count: int | None = None
-    """How many records there are by the source's own account, while each is still one row."""
-    counter: Counter | None = None
-    """What already counts the records as they are read, while each is still one row."""
-
-    def relation(self, relation: Relation, **frames: DataFrame) -> DataFrame:
-        return run(self.spark, relation, self.frames | frames)
 
 
 class Operation:
@@ -163,6 +96,11 @@ class Operation:
             frame.unpersist()
         self._transformed.clear()
         return folded
+
+    def fold_panes(self, feed: Feed, panes: list[Path], clock: int, before: int | None, folder: Path) -> Folds:
+        """Fold what the operator before this one has said in a batch, as events like any others."""
+        routed = feed.routed(panes, clock)
+        return {feed.source.name: self.fold(feed.source.name, routed, before, folder, carries_source=False)}
 
     def probe(self, source: str, routed: Routed, before: int | None) -> None:
         """Compute the fold and throw it away: does it throw?"""
@@ -290,13 +228,13 @@ class Operation:
                 files.append(self.state.entry(path, self.node.name, fate, low=low, high=high, sequence=sequence))
         return files
 
-    def fire(self, folds: Folds, fresh: list[StateFile], moment: Moment, folder: Path) -> Fired:
-        """Stage the panes that are due. `fresh` are the state files that were kept of `folds`."""
+    def fire(self, fed: Fed, moment: Moment, folder: Path) -> Fired:
+        """Stage the panes that are due."""
         node, bounds = self.node, self.bounds(moment.before, moment.after)
-        live = [*self.state.of(node.name, *STATE_FATES), *fresh]
+        live = [*self.state.of(node.name, *STATE_FATES), *fed.fresh]
         lower, upper = bounds.due(node)
         due = [file for file in live if file.low <= upper and file.high > lower] if upper > lower else []
-        stragglers = [file for file in fresh if file.kind == "straggler"] if bounds.speaks_late(node) else []
+        stragglers = [file for file in fed.fresh if file.kind == "straggler"] if bounds.speaks_late(node) else []
         panes, frames, merging = [], {}, self._merging()
         if due:
             frames["due"] = self.slices(due)
@@ -414,43 +352,6 @@ class Operation:
         ours = {f"_key_{name}" for name in self.node.key_names} | {"_slice", "_n"}
         ours |= {column for alias, aggregate in self.node.aggregates for column in aggregate.partial_sql(alias)}
         return StructType([field for field in self._schema.fields if field.name in ours])
-
-
-def same_columns(operator: str, arriving: Mapping[str, Mapping[str, str]]) -> None:
-    """Refuse a union whose sources bring different columns; `arriving` has the type of each, by source."""
-    (first, known), *others = arriving.items()
-    for other, columns in others:
-        mine, theirs = ({name.lower(): kind for name, kind in side.items()} for side in (known, columns))
-        for name in (*mine, *theirs):
-            if name not in mine or name not in theirs:
-                has, lacks = (first, other) if name in mine else (other, first)
-                raise PipelineError(
-                    f"operator {operator!r}: a union needs the same columns, but {name!r} comes from {has} "
-                    f"and not from {lacks}",
-                    hint="give both the same columns with select(…) before the union",
-                )
-            if mine[name] != theirs[name]:
-                raise PipelineError(
-                    f"operator {operator!r}: a union needs the same types, but {name!r} is {mine[name]} from {first} "
-                    f"and {theirs[name]} from {other}",
-                    hint=f'convert one of them before the union: select(…, {name}="CAST({name} AS {mine[name]})")',
-                )
-
-
-def common_schema(schemas: list[StructType]) -> StructType:
-    """Every column that the folds of the sources stage; letters of one source may hold more than those of another."""
-    from pyspark.sql.types import StructField, StructType
-
-    fields: dict[str, StructField] = {}
-    for field_ in (field_ for schema in schemas for field_ in schema.fields):
-        known = fields.setdefault(field_.name, field_)
-        if field_.name == "_dead" and known is not field_:
-            assert isinstance(known.dataType, StructType)
-            assert isinstance(field_.dataType, StructType)
-            inner = {part.name: part for part in (*field_.dataType.fields, *known.dataType.fields)}
-            names = dict.fromkeys([*known.dataType.names, *field_.dataType.names])
-            fields[field_.name] = StructField(known.name, StructType([inner[name] for name in names]))
-    return StructType(list(fields.values()))
 
 
 def count_windows(window: Window, slices: frozenset[int], closed: int) -> int:
