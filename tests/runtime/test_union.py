@@ -279,22 +279,27 @@ def test_a_late_letter_names_its_source_and_the_watermark_that_judged_it(spark: 
 def test_sessions_of_sources_that_differ_in_ids_and_in_what_a_letter_holds(
     spark: SparkSession, tmp_path: Path, cap: str | None
 ) -> None:
-    """One source has ids, the other none but a key beside each record; one keeps duplicates."""
+    """One source has ids, the other none but a key beside each record; one keeps duplicates; one name, two types."""
     app = tg.App("shop")
     settings: dict[str, Any] = {"event_time": "at", "watermark": tg.Manual()}
-    plain = app.source("plain", Feed(), contract=f"{WEB}, id STRING", **settings)
-    named = app.source("named", Keyed(), contract=f"id STRING, {WEB}", event_id="id", keep_duplicates=True, **settings)
-    harness = Harness(spark, finish(app, plain.union(named), tg.Session("10s", cap)), tmp_path / "checkpoint")
+    plain = app.source("plain", Feed(), contract=f"{WEB}, id STRING, note STRING", **settings)
+    named = app.source(
+        "named", Keyed(), contract=f"id STRING, note BIGINT, {WEB}", event_id="id", keep_duplicates=True, **settings
+    )
+    united = plain.select("customer", "amount").union(named.select("amount", "customer"))
+    harness = Harness(spark, finish(app, united, tg.Session("10s", cap)), tmp_path / "checkpoint")
     try:
         harness.move_watermark(["plain", "named"], noon(15))
         first = harness.feed(
             {
-                "plain": [row(2, 1, id="x"), row(2, 2, id="x"), row(9, 4), row(1, 8, "ben")],
-                "named": [row(2, 16, id="x"), row(2, 32, id="x"), row(3, 64, "ben", id="y")],
+                "plain": [row(2, 1, id="x"), row(2, 2, id="x"), row(9, 4), row(1, 8, "ben", note="b")],
+                "named": [row(2, 16, id="x"), row(2, 32, id="x"), row(3, 64, "ben", id="y", note=7)],
             }
         )
         refused = sorted((x["source"], x["reason"], json.loads(x["raw"])["amount"]) for x in first.letters)
         assert refused == [("named", "DUPLICATE", 32), ("named", "LATE", 64), ("plain", "LATE", 8)]
+        notes = {x["source"]: json.loads(x["raw"]).get("note") for x in first.letters if x["reason"] == "LATE"}
+        assert notes == {"plain": "b", "named": 7}
         harness.restart()
         second = harness.feed({"plain": [row(2, 128, id="x")], "named": [row(2, 256, id="x")]})
         assert [(x["source"], x["reason"]) for x in second.letters] == [("named", "DUPLICATE")]

@@ -21,10 +21,7 @@ from tidegate.operators.open import Shape
 from tidegate.operators.sql import Relation, Thresholds, select
 from tidegate.operators.trigger import Turn
 
-
-def _letter(shape: Shape) -> str:
-    source = ", 'source', _source" if shape.mixes_sources else ""
-    return f"named_struct('partition', _partition, 'dead', _dead, 'twin', _twin{source}) AS _letter"
+_LETTER = "named_struct('partition', _partition, 'dead', _dead, 'twin', _twin) AS _letter"
 
 
 def session_rows(shape: Shape, fresh: Relation | None, candidates: Relation | None, kept: Relation | None) -> Relation:
@@ -54,9 +51,10 @@ def _candidate_rows(shape: Shape, given: dict[str, str], candidates: Relation) -
     columns = {name: name for name in shape.partials} | given | {"_arrived": "_n"}
     if not shape.keeps_ids:
         alone = select(["*", "false AS _twin"], candidates)
-        return select([*shape.fresh(given), "_n AS _arrived", _letter(shape)], alone)
+        return select([*shape.fresh(given), "_n AS _arrived", _LETTER], alone)
     # Elements that a flat_map has made of one event are not each other's twins: they tie.
-    place = "from_json(_dead.about, 'arrival BIGINT, origin STRING, position BIGINT')"
+    about = f"coalesce({', '.join(f'{letter}.about' for _, letter in shape.letters('_dead'))})"
+    place = f"from_json({about}, 'arrival BIGINT, origin STRING, position BIGINT')"
     same = f"PARTITION BY {', '.join([*shape.keys, '_ids'])} ORDER BY {place}"
     rows = select(["*", f"size(_ids) > 0 AND rank() OVER ({same}) > 1 AS _twin"], candidates)
     for name in ("_n", "_news", "_arrived"):
@@ -64,7 +62,7 @@ def _candidate_rows(shape: Shape, given: dict[str, str], candidates: Relation) -
             columns[name] = f"CASE WHEN _twin THEN 0L ELSE {columns[name]} END"
     columns |= {name: f"CASE WHEN NOT _twin THEN {name} END" for name in (*shape.partials, "_ids")}
     arrived = columns.pop("_arrived")
-    return select([*shape.fresh(columns), f"{arrived} AS _arrived", _letter(shape)], rows)
+    return select([*shape.fresh(columns), f"{arrived} AS _arrived", _LETTER], rows)
 
 
 def gather_sessions(

@@ -143,8 +143,7 @@ class OpenOperation(Operation):
     def _relation(self, given: dict[str, Relation], turn: Turn) -> Relation:
         fresh, candidates, kept = given.get("fresh"), given.get("candidates"), given.get("kept")
         shape = self.shape
-        source = ", source: STRING" if shape.mixes_sources else ""
-        letter = f"STRUCT<partition: STRING, dead: {shape.merging.types['_dead']}, twin: BOOLEAN{source}>"
+        letter = f"STRUCT<partition: STRING, dead: {shape.merging.types['_dead']}, twin: BOOLEAN>"
         if self._has_history:
             asked = ask(shape, gather_rolling(shape, fresh, given.get("history"), kept), turn)
         elif shape.session is None:
@@ -160,24 +159,29 @@ class OpenOperation(Operation):
     def _input(self, staged: Mapping[str, list[Path]]) -> DataFrame:
         """Staged rows, by source; where sessions mix them, each says whose it is."""
         types = self._input_types()
-        reader = self.spark.read.schema(", ".join(f"{name} {type_}" for name, type_ in types.items()))
         if not self.shape.mixes_sources:
-            return reader.parquet(*[str(path) for paths in staged.values() for path in paths])
+            return self._staged(types, [path for paths in staged.values() for path in paths])
         parts, frames = [], {}
         for number, (source, paths) in enumerate(staged.items()):
-            columns = {name: name for name in types} | {"_source": f"{text(source)} AS _source"}
+            columns = {name: name for name in types}
+            letters = [(n, "_dead" if n == source else f"CAST(NULL AS {t})") for n, t in self.letter_types.items()]
+            columns["_dead"] = f"named_struct({', '.join(f'{text(n)}, {letter}' for n, letter in letters)}) AS _dead"
             if "_ids" in types:
                 ids = f"coalesce(_ids, CAST(array() AS {types['_ids']}))"
                 named = f"named_struct('id', i.id, 'time', i.time, 'source', {text(source)})"
                 columns["_ids"] = f"transform({ids}, i -> {named}) AS _ids"
-            frames[f"of{number}"] = reader.parquet(*map(str, paths))
+            frames[f"of{number}"] = self._staged(types | {"_dead": self.letter_types[source]}, paths)
             parts.append(select(columns.values(), f"{{of{number}}}"))
         return run(self.spark, " UNION ALL ".join(parts), frames)
 
+    def _staged(self, types: Mapping[str, str], paths: list[Path]) -> DataFrame:
+        reader = self.spark.read.schema(", ".join(f"{name} {type_}" for name, type_ in types.items()))
+        return reader.parquet(*map(str, paths))
+
     def _input_types(self) -> dict[str, str]:
         shape = self.shape
-        names = [*shape.keys, "_slice", *shape.partials, "_n", "_partition", "_dead"]
-        names += ["_first", "_last"] if shape.session else []
+        names = [*shape.keys, "_slice", *shape.partials, "_n"]
+        names += ["_partition", "_dead", "_first", "_last"] if shape.session else []
         names += ["_ids"] if shape.keeps_ids else []
         return {name: shape.merging.types[name.strip("`")] for name in names}
 
@@ -215,12 +219,13 @@ class OpenOperation(Operation):
         accepted = (pc.sum(counted["_arrived"]).as_py() or 0) if counted is not None else 0
         late = repeated = 0
         for number, path in enumerate(staged.of("dead")):
-            letters = pq.ParquetFile(path).read()
+            refused = pq.ParquetFile(path).read(columns=["_partition", "_dead"])
             path.unlink()
-            for branch in self.node.branches:
-                mine, source = letters, branch.source
+            for source, _ in self.shape.letters("_dead"):
+                mine = refused
                 if self.shape.mixes_sources:
-                    mine = letters.filter(pc.equal(letters["_source"], source.name)).drop_columns(["_source"])
+                    letters = pc.struct_field(refused["_dead"], source.name)
+                    mine = refused.set_column(1, "_dead", letters).filter(pc.is_valid(letters))
                 is_repeat = pc.equal(pc.struct_field(mine["_dead"], "reason"), "DUPLICATE")
                 repeats = pc.sum(is_repeat).as_py() or 0
                 late, repeated = late + mine.num_rows - repeats, repeated + repeats

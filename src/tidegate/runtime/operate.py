@@ -74,8 +74,10 @@ class Operation:
         if node.is_union:
             same_columns(node.name, {name: self._arriving(name, sample) for name, sample in samples.items()})
         at_first = FoldBounds(BEGINNING, BEGINNING)
-        folds = [self._plan(name, sample, at_first, carries_source=True) for name, sample in samples.items()]
-        self._schema: StructType = common_schema([folded.schema for folded in folds])
+        schemas = {name: self._plan(name, rows, at_first, carries_source=True).schema for name, rows in samples.items()}
+        self._schema: StructType = common_schema(schemas)
+        self.letter_types = {name: schema["_dead"].dataType.simpleString() for name, schema in schemas.items()}
+        """What a staged letter of each source looks like."""
 
     def closed(self, watermark: int | None) -> int:
         """Windows that end up to here are closed; the end of the stream closes all."""

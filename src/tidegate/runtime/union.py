@@ -36,17 +36,14 @@ def same_columns(operator: str, arriving: Mapping[str, Mapping[str, str]]) -> No
                 )
 
 
-def common_schema(schemas: list[StructType]) -> StructType:
-    """Every column that the folds of the sources stage; letters of one source may hold more than those of another."""
+def common_schema(schemas: Mapping[str, StructType]) -> StructType:
+    """Every column that the folds of the sources stage. Letters differ: several become a struct with one per source."""
     from pyspark.sql.types import StructField, StructType
 
     fields: dict[str, StructField] = {}
-    for field_ in (field_ for schema in schemas for field_ in schema.fields):
-        known = fields.setdefault(field_.name, field_)
-        if field_.name == "_dead" and known is not field_:
-            assert isinstance(known.dataType, StructType)
-            assert isinstance(field_.dataType, StructType)
-            inner = {part.name: part for part in (*field_.dataType.fields, *known.dataType.fields)}
-            names = dict.fromkeys([*known.dataType.names, *field_.dataType.names])
-            fields[field_.name] = StructField(known.name, StructType([inner[name] for name in names]))
+    for schema in schemas.values():
+        fields = {field.name: field for field in schema.fields} | fields
+    if len(schemas) > 1:
+        letters = [StructField(source, schema["_dead"].dataType) for source, schema in schemas.items()]
+        fields["_dead"] = StructField("_dead", StructType(letters))
     return StructType(list(fields.values()))
