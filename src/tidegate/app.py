@@ -13,7 +13,7 @@ from tidegate.contracts import Contract, Registry, load_contract
 from tidegate.errors import PipelineError
 from tidegate.sinks.base import Sink
 from tidegate.sources.base import Source
-from tidegate.stream import Result, SourceNode, Stream, WindowNode, check_name
+from tidegate.stream import Branch, Result, SourceNode, Stream, WindowNode, check_name
 from tidegate.watermarks import Watermark, WatermarkStrategy
 
 DEAD_LETTERS = "dead_letters"
@@ -70,7 +70,7 @@ class App:
             keep_partially_late=keep_partially_late,
         )
         self.sources[name] = node
-        return Stream(self, node)
+        return Stream(self, (Branch(node),))
 
     def register(self, node: WindowNode) -> Result:
         """Called by the stream verbs when an operator is complete."""

@@ -124,12 +124,19 @@ Step = Where | Select | Transform | FlatMap
 
 
 @dataclass(frozen=True)
+class Branch:
+    """One way to an operator: what feeds it, and the steps in between."""
+
+    source: Input
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
 class WindowNode:
-    """A named windowed aggregation: the operator that holds state."""
+    """A named windowed aggregation: the operator that holds state. A union of streams has several branches."""
 
     name: str
-    source: Input
-    steps: tuple[Step, ...]
+    branches: tuple[Branch, ...]
     keys: tuple[tuple[str, str], ...]
     window: Window
     aggregates: tuple[tuple[str, Aggregate], ...]
@@ -137,6 +144,30 @@ class WindowNode:
     accumulation: Accumulation
     allowed_lateness: int
     on_time: OnTime
+
+    @property
+    def source(self) -> Input:
+        """What feeds an operator that has one branch."""
+        return self._only.source
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps to an operator that has one branch."""
+        return self._only.steps
+
+    @property
+    def _only(self) -> Branch:
+        assert len(self.branches) == 1, f"{self.name} has several sources: ask for the node as one of them sees it"
+        return self.branches[0]
+
+    @property
+    def is_union(self) -> bool:
+        """Whether several sources feed it."""
+        return len(self.branches) > 1
+
+    def of(self, source: str) -> WindowNode:
+        """The operator as one of its sources sees it: with that branch alone."""
+        return replace(self, branches=tuple(branch for branch in self.branches if branch.source.name == source))
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -157,16 +188,16 @@ class WindowNode:
     @property
     def is_corrected(self) -> bool:
         """Whether what feeds the operator may be taken back: results of an operator that retracts."""
-        return isinstance(self.source, PaneSource) and not self.source.operator.speaks_once
+        feeders = [branch.source.operator for branch in self.branches if isinstance(branch.source, PaneSource)]
+        return any(not feeder.speaks_once for feeder in feeders)
 
 
 @dataclass(frozen=True)
 class Stream:
-    """The events of a source, or the results of an operator, on their way; verbs add steps."""
+    """The events of one or several sources, or the results of an operator, on their way; verbs add steps."""
 
     app: App
-    source: Input
-    steps: tuple[Step, ...] = ()
+    branches: tuple[Branch, ...]
 
     def where(self, condition: str) -> Stream:
         """Keep the events for which the SQL `condition` is true; the others are counted as filtered."""
@@ -194,6 +225,38 @@ class Stream:
         ((name, sql),) = array.items()
         return self._then(FlatMap(check_name(name, "column"), sql))
 
+    def union(self, *others: Stream) -> Stream:
+        """This stream and others as one: ``web.union(mobile).key_by("customer")…``.
+
+        What reaches the operator must have the same columns, by name and type, whichever source it comes from; their
+        order does not matter. Steps that follow apply to all. An event still belongs to its source: contract,
+        duplicates, dead letters and the ledger are kept source by source, and the operator's watermark is the minimum
+        over its sources.
+        """
+        if not others:
+            raise PipelineError("union() needs another stream", hint="web.union(mobile)")
+        branches = list(self.branches)
+        for other in others:
+            if not isinstance(other, Stream):
+                raise PipelineError(
+                    f"union() was given {type(other).__name__}, not a stream",
+                    hint="unite streams before .key_by(…)",
+                )
+            if other.app is not self.app:
+                raise PipelineError(
+                    f"union() of streams of two apps, {self.app.name!r} and {other.app.name!r}",
+                    hint="declare all sources with the same App",
+                )
+            branches += other.branches
+        names = [branch.source.name for branch in branches]
+        for name in names:
+            if names.count(name) > 1:
+                raise PipelineError(
+                    f"union(): {name!r} is in it twice, and an event that both ways lead through would count twice",
+                    hint='say in one stream what is wanted of it: where("a OR b"), or flat_map',
+                )
+        return replace(self, branches=tuple(branches))
+
     def key_by(self, *columns: str, **named: str) -> KeyedStream:
         """Group by these columns: names, or `name="SQL expression"`."""
         pairs = tuple((column, f"`{column}`") for column in columns) + tuple(named.items())
@@ -204,7 +267,7 @@ class Stream:
         return KeyedStream(self, pairs)
 
     def _then(self, step: Step) -> Stream:
-        return replace(self, steps=(*self.steps, step))
+        return replace(self, branches=tuple(replace(b, steps=(*b.steps, step)) for b in self.branches))
 
 
 @dataclass(frozen=True)
@@ -262,8 +325,7 @@ class WindowedStream:
         stream = self.keyed.stream
         node = WindowNode(
             name=self.name,
-            source=stream.source,
-            steps=stream.steps,
+            branches=stream.branches,
             keys=self.keyed.keys,
             window=self.window,
             aggregates=tuple(aggregates.items()),
@@ -287,4 +349,4 @@ class Result:
 
         They have the key, ``window_start``, ``window_end`` and the values as columns.
         """
-        return Stream(self.app, PaneSource(self.node))
+        return Stream(self.app, (Branch(PaneSource(self.node)),))

@@ -57,6 +57,48 @@ def test_json_names_nodes_and_what_they_follow(cli: Cli, app_file: Path) -> None
     assert data["nodes"][3]["after"] == "operator.revenue"
 
 
+UNION = """
+import tidegate as tg
+
+app = tg.App("shop")
+contract = "customer STRING, amount BIGINT, at TIMESTAMP"
+web = app.source("web", tg.Files("web"), contract=contract, event_time="at")
+mobile = app.source("mobile", tg.Files("mobile"), contract=contract, event_time="at")
+both = mobile.where("amount > 0").union(web)
+revenue = both.key_by("customer").window("revenue", tg.Tumbling("1h")).aggregate(total=tg.sum("amount"))
+app.sink("warehouse", revenue, tg.Memory())
+"""
+
+
+def test_a_union_stands_under_its_first_source_and_the_others_point_to_it(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "union.py").write_text(UNION)
+    text = cli("explain", tmp_path / "union.py").output
+    assert text.splitlines()[6:] == [
+        "│  └─ key by customer",
+        "│     └─ operator revenue",
+        "│        │  union of mobile, web",
+        "│        │  tumbling 1h",
+        "│        │  allowed lateness 0s",
+        "│        │  total = sum(amount)",
+        "│        └─ sink warehouse",
+        "│              memory of this process",
+        "└─ source mobile",
+        "   │  files mobile (jsonl)",
+        "   │  event time at",
+        "   │  watermark: delay 0s, max future 1h",
+        "   │  3 fields",
+        "   └─ key by customer",
+        "      │  where amount > 0",
+        "      └─ to operator revenue",
+    ]
+    arrows = cli("explain", tmp_path / "union.py", "--format", "mermaid").output
+    for arrow in ("path_revenue_web --> operator_revenue", "path_revenue_mobile --> operator_revenue"):
+        assert f"  {arrow}\n" in arrows
+    root = ET.fromstring(cli("explain", tmp_path / "union.py", "--format", "svg").output)
+    assert len(root.findall(f"{_SVG}rect")) == 1 + 6
+    assert len(root.findall(f"{_SVG}path")) == 5, "arrows: two to the paths, two to the operator, one to the sink"
+
+
 def test_every_form_can_go_to_a_file(cli: Cli, app_file: Path, tmp_path: Path) -> None:
     for form, start in (("text", "shop"), ("mermaid", "flowchart"), ("svg", "<svg"), ("json", "{")):
         out = tmp_path / f"graph.{form}"

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from click.testing import Result
+from rich.console import Console
 
+from tidegate.cli.clocks import held_by
+from tidegate.cli.live import LiveView
+from tidegate.cli.load import load_app
+from tidegate.runtime.ledger import Ledger
 from tidegate.runtime.records import Checkpoint, SourceClock
+from tidegate.runtime.reports import BatchReport
 from tidegate.time import FOREVER
 
 Cli = Callable[..., Result]
+
+REFUNDS = """
+refunds = app.source(
+    "refunds",
+    tg.Files("refunds"),
+    contract="id STRING, merchant STRING, region STRING, amount DECIMAL(12,2), status STRING, paid_at TIMESTAMP",
+    event_time="paid_at",
+)
+"""
 
 
 def squeezed(text: str) -> str:
@@ -37,6 +53,46 @@ def test_a_partitions_own_watermark_needs_the_app(cli: Cli, app_file: Path, chec
     assert "partition south 2026-03-01T11:56:00Z – " in squeezed(cli("status", checkpoint).output)
     through_app = squeezed(cli("status", app_file).output)
     assert "partition south 2026-03-01T11:56:00Z 2026-03-01T11:55:30Z " in through_app
+
+
+def test_of_a_union_it_tells_who_holds_the_watermark() -> None:
+    def at(web: int | None, mobile: int | None) -> str:
+        return held_by(("web", "mobile"), {"web": SourceClock(web), "mobile": SourceClock(mobile)})
+
+    assert at(20, 10) == "held by mobile"
+    assert at(20, None) == "held by mobile"
+    assert at(None, None) == "held by web, mobile"
+    assert at(10, 10) == ""
+    assert held_by((), {"web": SourceClock(1)}) == ""
+    assert held_by(("web", "mobile"), {"web": SourceClock(1)}) == "held by mobile"
+
+
+def test_the_holder_is_shown_where_the_app_is_at_hand(cli: Cli, app_file: Path, checkpoint: Path) -> None:
+    app_file.write_text(
+        app_file.read_text().replace("revenue = (\n    payments", REFUNDS + "revenue = (\n    payments.union(refunds)")
+    )
+    assert "revenue 2026-03-01T12:00:00Z " in squeezed(cli("status", checkpoint).output)
+    assert "held by" not in cli("status", checkpoint).output
+    assert " held by refunds" in squeezed(cli("status", app_file).output)
+    position = Checkpoint.open(str(checkpoint)).position()
+    assert position is not None
+    clock = position.last.sources["payments"]
+    report = BatchReport(
+        sequence=4,
+        kind="tick",
+        seconds=0.1,
+        clock=clock.watermark or 0,
+        ledger=Ledger(),
+        totals=Ledger(),
+        sources={"payments": clock, "refunds": SourceClock()},
+        watermarks={"revenue": None},
+        state_rows=0,
+        state_bytes=0,
+    )
+    out = io.StringIO()
+    with LiveView(load_app(app_file), Console(file=out, force_terminal=True, width=120, color_system=None)) as view:
+        view.batch(report)
+    assert "revenue   held by refunds" in out.getvalue()
 
 
 def test_json_has_the_same(cli: Cli, checkpoint: Path) -> None:

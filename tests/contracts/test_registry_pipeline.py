@@ -276,7 +276,7 @@ def test_who_waits_for_a_registry_can_be_stopped(topic: Topic) -> None:
     away = tg.Registry("http://127.0.0.1:1", topic.subject, reader=str(topic.reader))
     source = topic.app(away).sources["payments"]
     from tidegate.patience import patiently
-    from tidegate.runtime.attempt import SourceWork
+    from tidegate.runtime.source_work import SourceWork
 
     stop = threading.Event()
     threading.Timer(0.3, stop.set).start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -209,3 +210,30 @@ def test_capped_sessions_are_bounded_disjoint_and_complete(times: list[int], cap
         assert last_end <= pane.window[0] == pane.values[0]
         assert pane.values[-1] < pane.window[1] <= pane.values[-1] + 4
         last_end = pane.window[1]
+
+
+@quick
+@given(
+    window=windows,
+    trigger=triggers,
+    batches=st.lists(st.lists(events, max_size=6), max_size=6),
+    first=st.tuples(st.integers(0, 60), st.integers(0, 60)),
+)
+def test_sources_of_one_partition_are_together_what_one_source_of_several_partitions_is(
+    window: Window, trigger: Trigger, batches: list[list[Event]], first: tuple[int, int]
+) -> None:
+    """Once all have spoken: before that, a silent partition does not count, and a silent source holds."""
+    script = [[Event(time, partition=number) for number, time in enumerate(first)], *batches]
+    # Ids belong to the source, and here one source becomes two.
+    script = [[replace(event, id=None) for event in batch] for batch in script]
+    strategy = Watermark("3us", max_future=None)
+    one = Model(window, trigger=trigger, watermark=strategy)
+    two = Model(window, trigger=trigger, watermark={"0": strategy, "1": strategy})
+    for batch in script:
+        alone = one.batch(batch)
+        united = two.batch([replace(event, partition=0, source=str(event.partition)) for event in batch])
+        assert united.watermark == alone.watermark
+        assert [event.time for event in united.late] == [event.time for event in alone.late]
+        assert [(p.key, p.window, p.values, p.timing) for p in united.panes] == [
+            (p.key, p.window, p.values, p.timing) for p in alone.panes
+        ]

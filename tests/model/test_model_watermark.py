@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tidegate.errors import PipelineError
-from tidegate.model import BEGINNING, Event, WatermarkTracker
+from tidegate.model import BEGINNING, Event, Model, WatermarkTracker
 from tidegate.time import SECOND
 from tidegate.watermarks import Manual, Watermark
+from tidegate.windows import Tumbling
 
 
 def event(t: int, partition: int = 0, arrival: int | None = None) -> Event:
@@ -84,3 +85,21 @@ def test_only_a_manual_watermark_can_be_moved_by_hand() -> None:
     assert WatermarkTracker(Manual()).move_to(7) == 7
     with pytest.raises(PipelineError, match="cannot be moved by hand"):
         WatermarkTracker(Watermark()).move_to(7)
+
+
+def test_the_backlog_of_one_source_holds_the_watermark_of_all() -> None:
+    model = Model(Tumbling("10s"), watermark={"web": Watermark(), "mobile": Watermark(idle_after="10s")})
+    both = [Event(20 * SECOND, source="web"), Event(5 * SECOND, source="mobile")]
+    assert model.batch(both).watermark == 5 * SECOND
+    step = model.batch([Event(30 * SECOND, source="mobile")], backlog={"mobile": [1]})
+    assert step.watermark == 5 * SECOND, "partition 1 of mobile has shown nothing yet"
+    assert model.sources == {"web": 20 * SECOND, "mobile": 5 * SECOND}
+    assert model.batch([]).watermark == 20 * SECOND
+
+
+def test_an_event_of_a_source_that_nobody_declared_is_refused() -> None:
+    model = Model(Tumbling("10s"), watermark={"web": Manual(), "mobile": Manual()})
+    with pytest.raises(PipelineError, match="no source 'tv'"):
+        model.batch([Event(1, source="tv")])
+    with pytest.raises(PipelineError, match="no source 'tv'"):
+        model.move_watermark({"tv": 1})

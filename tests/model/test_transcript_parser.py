@@ -14,6 +14,7 @@ from tidegate.watermarks import Manual, Watermark
 from tidegate.windows import Global, Hopping, Session, Tumbling
 
 STEPS: list[Any] = [{"batch": [1]}]
+SOURCES: dict[str, Any] = {"web": "manual", "mobile": {"delay": 5}}
 
 
 def document(**fields: Any) -> dict[str, Any]:
@@ -97,6 +98,18 @@ def test_lateness_may_be_forever() -> None:
         ({"steps": [*STEPS, {"expect": [{"window": [1]}]}]}, "must be \\[start, end\\] or global"),
         ({"steps": [*STEPS, {"late": [{"arrival": 1}]}]}, "unknown field 'arrival'"),
         ({"steps": [{"watermark": 5}], "watermark": {"delay": 1}}, "need a manual watermark"),
+        ({"steps": [{"batch": [{"t": 1, "source": "web"}]}]}, "event has an unknown field 'source'"),
+        ({"steps": [{"watermark": {"web": 5}}]}, "watermark must be a number"),
+        ({"sources": {"web": "manual"}}, "at least two names"),
+        ({"sources": {"web": "manual", "out": "manual"}}, "source name 'out' is taken"),
+        ({"sources": {"web": "manual", "a-b": "manual"}}, "source name 'a-b' is not usable"),
+        ({"sources": {"web": "manual", "mobile": {"dealy": 1}}}, "unknown field 'dealy'"),
+        ({"sources": SOURCES, "watermark": "manual"}, "leave the field 'watermark' out"),
+        ({"sources": SOURCES, "steps": [{"batch": [{"t": 1, "source": "tv"}]}]}, "source 'tv' is unknown"),
+        ({"sources": SOURCES, "steps": [{"watermark": {"tv": 5}}]}, "source 'tv' is unknown"),
+        ({"sources": SOURCES, "steps": [{"watermark": {"mobile": 5}}]}, "need a manual watermark"),
+        ({"sources": SOURCES, "steps": [{"watermark": 5}]}, "need a manual watermark"),
+        ({"sources": SOURCES, "steps": [{"watermark": {"web": 5, "mobile": 5}}]}, "names one source"),
     ],
 )
 def test_what_is_unknown_is_refused_by_name(wrong: dict[str, Any], message: str) -> None:
@@ -108,6 +121,15 @@ def test_an_event_without_value_has_its_time_as_value() -> None:
     (scene,) = parse(document(steps=[{"batch": [{"t": 2.5, "key": 7}]}])).scenes
     (event,) = scene.action.events  # type: ignore[union-attr]
     assert (event.time, event.value, event.key, event.partition) == (2.5 * SECOND, 2.5, "7", 0)
+
+
+def test_with_several_sources_an_event_that_names_none_is_of_the_first() -> None:
+    steps: list[Any] = [{"batch": [1, {"t": 2, "source": "mobile"}]}, {"watermark": {"web": 9}}]
+    transcript = parse(document(sources=SOURCES, steps=steps))
+    assert transcript.sources == (("web", Manual()), ("mobile", Watermark("5s", max_future=None)))
+    first, second = (scene.action for scene in transcript.scenes)
+    assert [event.source for event in first.events] == ["web", "mobile"]  # type: ignore[union-attr]
+    assert (second.to, second.source) == (9 * SECOND, "web")  # type: ignore[union-attr]
 
 
 def test_a_file_keeps_its_good_transcripts_and_names_the_bad(tmp_path: Path) -> None:

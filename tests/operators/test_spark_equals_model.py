@@ -10,6 +10,7 @@ A few plays by default, always the same; ``TIDEGATE_EXAMPLES=500`` looks for mor
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -131,6 +132,38 @@ def test_spark_says_what_the_model_says(spark: SparkSession, play: Transcript) -
     compare(SparkExecutor(spark).start(play), ModelExecutor().start(play), play)
 
 
+@st.composite
+def unions(draw: st.DrawFn) -> Transcript:
+    """The same over two sources: each event is of one, each manual watermark of one or of both."""
+    play, names = draw(plays()), ("web", "mobile")
+    several = ((names[0], play.watermark), (names[1], play.watermark))
+    if not isinstance(play.watermark, Manual):
+        several = (several[0], (names[1], draw(st.sampled_from([play.watermark, Watermark("1s", max_future=None)]))))
+
+    def of_a_source(action: Action) -> Action:
+        if isinstance(action, Batch):
+            return Batch(tuple(replace(event, source=draw(st.sampled_from(names))) for event in action.events))
+        if isinstance(action, MoveWatermark):
+            return replace(action, source=draw(st.sampled_from([None, *names])))
+        return action
+
+    scenes = tuple(Scene(of_a_source(scene.action), ()) for scene in play.scenes)
+    return replace(play, sources=several, scenes=scenes)
+
+
+@settings(
+    max_examples=max(EXAMPLES // 2, 1),
+    derandomize="TIDEGATE_EXAMPLES" not in os.environ,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
+    print_blob=True,
+)
+@given(play=unions())
+def test_spark_says_of_two_sources_what_the_model_says(spark: SparkSession, play: Transcript) -> None:
+    compare(SparkExecutor(spark).start(play), ModelExecutor().start(play), play)
+
+
 def compare(real: Run, model: Run, play: Transcript) -> None:
     try:
         for number, scene in enumerate(play.scenes, start=1):
@@ -145,8 +178,8 @@ def _act(run: Run, action: Action) -> Step:
     match action:
         case Batch(events):
             return run.batch(events)
-        case MoveWatermark(to):
-            return run.watermark(to)
+        case MoveWatermark(to, source):
+            return run.watermark(to, source)
         case MoveClock(to):
             return run.clock(to)
         case Restart():
@@ -163,7 +196,7 @@ def _readable(step: Step) -> dict[str, Any]:
 
 
 def _event(event: EventOut) -> tuple[Any, ...]:
-    return (event.time, event.key, event.value, event.partition, event.id or "")
+    return (event.time, event.key, event.value, event.partition, event.id or "", event.source or "")
 
 
 def _pane(pane: PaneOut) -> tuple[Any, ...]:

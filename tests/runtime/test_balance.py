@@ -16,8 +16,8 @@ from tidegate.operators.route import Rows
 from tidegate.runtime import operate
 from tidegate.runtime.counting import Counter
 from tidegate.runtime.engine import Batch
+from tidegate.runtime.folded import Folded
 from tidegate.runtime.ledger import Ledger, OperatorLine, PathLine, SourceLine
-from tidegate.runtime.operate import Folded
 from tidegate.sources.base import Records
 from tidegate.testing.feed import Feed
 from tidegate.testing.harness import Harness, seconds

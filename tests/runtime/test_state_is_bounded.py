@@ -4,6 +4,7 @@ knew.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,6 +55,38 @@ def test_nothing_is_kept_of_what_has_closed(
         run.close()
 
 
+UNITED: list[tuple[Window, Trigger, Accumulation]] = [
+    (Tumbling("10s"), Default(), "accumulating"),
+    (Rolling("10s"), EARLY, "discarding"),
+    (Session("10s", "20s"), EARLY, "retracting"),
+]
+
+
+@pytest.mark.parametrize(("window", "trigger", "accumulation"), UNITED, ids=str)
+def test_a_union_keeps_nothing_of_what_has_closed(
+    spark: SparkSession, window: Window, trigger: Trigger, accumulation: Accumulation
+) -> None:
+    run = start(spark, window, trigger, accumulation, sources=("web", "mobile"))
+
+    def both(*seconds: int) -> tuple[EventIn, ...]:
+        return tuple(replace(event, source=name) for name in ("web", "mobile") for event in events(*seconds))
+
+    try:
+        for second in (0, 7, 14):
+            run.batch(both(second, second + 4))
+        held = rows(run)
+        run.watermark(7_300 * SECOND, "web")
+        assert rows(run) == held > 0, "mobile may still bring events for every window"
+        run.watermark(7_300 * SECOND, "mobile")
+        assert rows(run) == 0, "closed windows have left state behind"
+        late = run.batch(both(3, 8))
+        assert [event.source for event in late.late].count("web") == 4
+        assert len(late.late) == 8
+        assert rows(run) == 0, "late events have left state behind"
+    finally:
+        run.close()
+
+
 def test_the_global_window_keeps_one_row_per_key(spark: SparkSession) -> None:
     run = start(spark, Global(), Count(2), "accumulating", named=False)
     try:
@@ -66,7 +99,13 @@ def test_the_global_window_keeps_one_row_per_key(spark: SparkSession) -> None:
 
 
 def start(
-    spark: SparkSession, window: Window, trigger: Trigger, accumulation: Accumulation, *, named: bool = True
+    spark: SparkSession,
+    window: Window,
+    trigger: Trigger,
+    accumulation: Accumulation,
+    *,
+    named: bool = True,
+    sources: tuple[str, ...] = (),
 ) -> SparkRun:
     play = Transcript(
         name="bounded",
@@ -80,6 +119,7 @@ def start(
         watermark=Manual(),
         must_fail=None,
         scenes=(Scene(Batch(events(0, named=named)), ()),),
+        sources=tuple((name, Manual()) for name in sources),
     )
     return SparkExecutor(spark).start(play)
 

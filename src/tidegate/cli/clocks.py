@@ -6,7 +6,7 @@ time; the delay is part of the declaration, so a partition's watermark is shown 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tidegate.app import App
@@ -33,6 +33,21 @@ def delays(app: App | None) -> dict[str, int]:
     """The watermark delay of each source that has one."""
     sources = app.sources.values() if app else ()
     return {source.name: source.watermark.delay for source in sources if isinstance(source.watermark, Watermark)}
+
+
+def feeders(app: App | None) -> dict[str, tuple[str, ...]]:
+    """The sources of each operator that has several."""
+    operators = app.operators.values() if app else ()
+    return {node.name: tuple(branch.source.name for branch in node.branches) for node in operators if node.is_union}
+
+
+def held_by(feeders: Iterable[str], sources: Mapping[str, SourceClock]) -> str:
+    """Which of the sources of an operator hold its watermark: those that have none yet, or the lowest."""
+    at = {name: clock.watermark if (clock := sources.get(name)) else None for name in feeders}
+    silent = [name for name, watermark in at.items() if watermark is None]
+    known = [watermark for watermark in at.values() if watermark is not None]
+    holding = silent or [name for name, watermark in at.items() if watermark == min(known)]
+    return "" if len(holding) == len(at) and not silent else f"held by {', '.join(holding)}"
 
 
 def clocks(sources: Mapping[str, SourceClock], now: int, delays: Mapping[str, int]) -> list[Clock]:

@@ -82,6 +82,7 @@ def draw(name: str, boxes: list[Box]) -> str:
         parts.append(f'<text class="heading" x="{x}" y="76">{", ".join(names)}</text>')
     for root in roots:
         parts += _drawn(root)
+    parts += _further_arrows(roots)
     return "\n".join([*parts, "</svg>"])
 
 
@@ -142,11 +143,25 @@ def _drawn(placed: _Placed) -> list[str]:
         parts.append(f'<text x="{x + _PADDING + indent:.1f}" y="{baseline:.1f}">{escape(line.strip())}</text>')
         baseline += _LINE
     for child in placed.below:
-        start, end, bend = x + _WIDTH, child.x - 2, _GAP / 2
-        there, here = f"{child.middle:.1f}", f"{placed.middle:.1f}"
-        parts.append(
-            f'<path d="M{start} {here} C{start + bend} {here} {end - bend} {there} {end} {there}" fill="none" '
-            'stroke="#767c82" stroke-width="1.4" marker-end="url(#tip)"/>'
-        )
+        parts.append(_arrow(placed, child))
         parts += _drawn(child)
     return parts
+
+
+def _arrow(one: _Placed, other: _Placed) -> str:
+    start, end, bend = one.x + _WIDTH, other.x - 2, _GAP / 2
+    there, here = f"{other.middle:.1f}", f"{one.middle:.1f}"
+    return (
+        f'<path d="M{start} {here} C{start + bend} {here} {end - bend} {there} {end} {there}" fill="none" '
+        'stroke="#767c82" stroke-width="1.4" marker-end="url(#tip)"/>'
+    )
+
+
+def _further_arrows(roots: list[_Placed]) -> list[str]:
+    """A union hangs on the path of its first source; those of the others lead to it too."""
+    everyone, pending = {}, list(roots)
+    while pending:
+        placed = pending.pop()
+        everyone[placed.box.id] = placed
+        pending += placed.below
+    return [_arrow(everyone[one], placed) for placed in everyone.values() for one in placed.box.others]

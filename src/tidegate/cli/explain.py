@@ -54,10 +54,14 @@ def _branches(boxes: list[Box], parent: str | None, indent: str) -> Iterator[str
         is_last = box is below[-1]
         yield f"{indent}{'└─' if is_last else '├─'} {_title(box)}"
         inner = indent + ("   " if is_last else "│  ")
-        has_more = bool(children(boxes, box.id))
+        # A union stands under the first of its sources; the others point to it.
+        elsewhere = [other for other in boxes if box.id in other.others]
+        has_more = bool(children(boxes, box.id) or elsewhere)
         for line in box.lines:
             yield f"{inner}{'│  ' if has_more else '   '}{line}"
         yield from _branches(boxes, box.id, inner)
+        for other in elsewhere:
+            yield f"{inner}└─ to {_title(other)}"
 
 
 def _title(box: Box) -> str:
@@ -72,7 +76,8 @@ def mermaid(boxes: list[Box]) -> str:
         opening, closing = shapes[box.column]
         text = "<br/>".join([f"<b>{_escaped(_title(box))}</b>", *map(_escaped, box.lines)])
         lines.append(f"  {_identifier(box.id)}{opening}{text}{closing}")
-    lines += [f"  {_identifier(box.after)} --> {_identifier(box.id)}" for box in boxes if box.after]
+    arrows = [(after, box.id) for box in boxes for after in (box.after, *box.others) if after]
+    lines += [f"  {_identifier(after)} --> {_identifier(before)}" for after, before in arrows]
     return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.app import App
-from tidegate.cli.clocks import Clock, clocks, delays, lag
+from tidegate.cli.clocks import Clock, clocks, delays, feeders, held_by, lag
 from tidegate.cli.output import ago, number, size
 from tidegate.cli.watch import all_panes, read
 from tidegate.runtime.ledger import Ledger
@@ -31,6 +31,7 @@ class LiveView:
     def __init__(self, app: App, console: Console | None = None) -> None:
         self._name = app.name
         self._delays = delays(app)
+        self._feeders = feeders(app)
         self._began = time.monotonic()
         self._read = 0
         self._last: BatchReport | None = None
@@ -82,7 +83,10 @@ class LiveView:
     def _clocks(self, report: BatchReport) -> Table:
         table = _table("clock", "newest event", "watermark", "lag")
         for name, at in report.watermarks.items():
-            table.add_row(Text(name, style="bold"), "", show_instant(at), ago(lag(at, report.clock)))
+            label = Text(name, style="bold")
+            if holding := held_by(self._feeders.get(name, ()), report.sources):
+                label.append(f"   {holding}", style="not bold")
+            table.add_row(label, "", show_instant(at), ago(lag(at, report.clock)))
         for source in clocks(report.sources, report.clock, self._delays):
             left = f"   {number(sum(source.unread.values()))} unread" if source.unread else ""
             table.add_row(f"source {source.name}{left}", *_cells(source))

@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
-from tidegate.cli.clocks import Clock, clocks, delays, lag
+from tidegate.cli.clocks import Clock, clocks, delays, feeders, held_by, lag
 from tidegate.cli.locate import Found, locate
 from tidegate.cli.output import ago, counts, number, print_json, size, table
 from tidegate.runtime.ledger import Ledger, SourceLine
+from tidegate.runtime.records import Record
 from tidegate.time import show_instant
 
 
@@ -46,7 +47,7 @@ def _as_text(found: Found, now: int) -> str:
         _operators(totals),
         _clocks(clocks(last.sources, now, delays(found.app))),
         _unread(clocks(last.sources, now, {})),
-        _watermarks(last.watermarks, now),
+        _watermarks(last, feeders(found.app), now),
         _state(found),
     ]
     differences = totals.differences()
@@ -70,9 +71,8 @@ def _others(line: SourceLine) -> dict[str, int]:
 def _operators(totals: Ledger) -> str:
     rows = []
     for name, line in totals.operators.items():
-        filtered = totals.paths[name].filtered if name in totals.paths else 0
         panes = counts(line.panes)
-        rows.append((name, filtered, line.arrived, line.accepted, line.late, line.partially_late, panes))
+        rows.append((name, totals.filtered(name), line.arrived, line.accepted, line.late, line.partially_late, panes))
     headers = ("operator", "filtered", "in", "accepted", "late", "partially late", "panes")
     return table(headers, rows, indent="") if rows else ""
 
@@ -98,9 +98,12 @@ def _unread(sources: Iterable[Clock]) -> str:
     return table(("source", "partition", "unread records"), rows, indent="") if rows else ""
 
 
-def _watermarks(watermarks: dict[str, int | None], now: int) -> str:
-    rows = [(name, show_instant(at), ago(lag(at, now))) for name, at in watermarks.items()]
-    return table(("operator", "watermark", "lag"), rows, indent="") if rows else ""
+def _watermarks(last: Record, feeders: dict[str, tuple[str, ...]], now: int) -> str:
+    rows = [
+        (name, show_instant(at), ago(lag(at, now)), held_by(feeders.get(name, ()), last.sources))
+        for name, at in last.watermarks.items()
+    ]
+    return table(("operator", "watermark", "lag", ""), rows, indent="") if rows else ""
 
 
 def _state(found: Found) -> str:

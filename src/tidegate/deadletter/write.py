@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +20,10 @@ _FEW_VALUES = ["pipeline", "source", "operator", "reason", "error", "partition",
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What all letters of one source and batch share. Instants in µs; the watermark is that before the batch."""
+    """What all letters of one source and batch share. Instants in µs; watermarks are those before the batch.
+
+    What an operator has refused was judged by its own watermark, which with several sources is not that of the source.
+    """
 
     pipeline: str
     source: str
@@ -28,6 +31,7 @@ class Circumstances:
     clock: int
     watermark: int | None
     allowed_lateness: dict[str, int]
+    watermarks: dict[str, int | None] = field(default_factory=dict)
 
 
 def write_letters(staged: list[Path], target: Path, about: Circumstances) -> int:
@@ -74,7 +78,10 @@ def _letters(rows: pa.Table, about: Circumstances) -> pa.Table:
         fields["raw"] = as_json(fields.pop("record")).cast(pa.binary())
     number = rows.num_rows
     is_late = pc.equal(fields["reason"], "LATE")
-    watermark = pa.scalar(about.watermark, pa.int64())
+    watermark = pa.repeat(pa.scalar(about.watermark, pa.int64()), number)
+    for operator, own in about.watermarks.items():
+        is_theirs = pc.fill_null(pc.equal(fields["operator"], operator), False)
+        watermark = pc.if_else(is_theirs, pa.scalar(own, pa.int64()), watermark)
     late_by = pc.divide(pc.subtract(watermark, fields["time"]), 1000)
     lateness = pa.nulls(number, pa.int64())
     for operator, allowed in about.allowed_lateness.items():
@@ -96,7 +103,7 @@ def _letters(rows: pa.Table, about: Circumstances) -> pa.Table:
         "position": fields["position"],
         "arrival": _instant(fields["arrival"]),
         "event_time": _instant(fields["time"]),
-        "watermark": same(about.watermark, pa.int64()).cast(INSTANT),
+        "watermark": _instant(watermark),
         "late_by_ms": pc.if_else(is_late, late_by, pa.scalar(None, pa.int64())),
         "window_start": _instant(fields["window_start"]),
         "window_end": _instant(fields["window_end"]),

@@ -7,7 +7,7 @@ tests generate cases and compare the two.
 The words, in the order in which a micro-batch meets them:
 
 - The **watermark** `W` says how far event time has come (`watermark.py`). It moves only between
-  micro-batches: a batch is judged by `W_in` and fires by `W_out`.
+  micro-batches: a batch is judged by `W_in` and fires by `W_out`. With several sources it is the minimum over them.
 - A **window** is a half-open piece of event time (`windows.py`). It is complete at ``end ≤ W`` and
   closed at ``end + allowed_lateness ≤ W``.
 - An event is **accepted** by its open windows, **late** when all are closed, **partially late** when
@@ -31,13 +31,14 @@ from __future__ import annotations
 
 from tidegate.model.chain import Chain
 from tidegate.model.pipeline import Model
-from tidegate.model.values import BEGINNING, INFINITY, Event, Pane, Step
+from tidegate.model.values import BEGINNING, INFINITY, SOURCE, Event, Pane, Step
 from tidegate.model.watermark import WatermarkTracker
 from tidegate.model.windows import calendar_window, cut_sessions, hopping_windows
 
 __all__ = [
     "BEGINNING",
     "INFINITY",
+    "SOURCE",
     "Chain",
     "Event",
     "Model",

@@ -1,4 +1,4 @@
-"""The batch loop of the model: one windowed aggregation over one source.
+"""The batch loop of the model: one windowed aggregation over one source, or over several.
 
 A micro-batch is judged by `W_in`, the watermark before it, and fires by `W_out`, the one after it:
 
@@ -7,19 +7,21 @@ A micro-batch is judged by `W_in`, the watermark before it, and fires by `W_out`
 3. what has only closed windows is late; the rest is accepted;
 4. the watermark moves;
 5. every open window is asked once whether it speaks; closed ones are forgotten.
+
+With several sources, each has its own watermark and its own ids; the operator's watermark is the minimum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from tidegate.errors import CheckpointError, PipelineError
 from tidegate.model.state import OpenWindow, Said
 from tidegate.model.stores import GLOBAL, store_for
 from tidegate.model.triggers import Moment, ask
-from tidegate.model.values import BEGINNING, INFINITY, Event, Pane, Step, Timing, is_closed
-from tidegate.model.watermark import WatermarkTracker
+from tidegate.model.values import BEGINNING, INFINITY, SOURCE, Event, Pane, Step, Timing, is_closed
+from tidegate.model.watermark import OperatorWatermark
 from tidegate.triggers import Accumulation, Default, OnTime, Trigger
 from tidegate.watermarks import Manual, WatermarkStrategy
 from tidegate.windows import Window
@@ -44,8 +46,9 @@ class Model:
         accumulation: Accumulation = "accumulating",
         allowed_lateness: int = 0,
         on_time: OnTime = "always",
-        watermark: WatermarkStrategy | None = None,
+        watermark: WatermarkStrategy | Mapping[str, WatermarkStrategy] | None = None,
     ) -> None:
+        """`watermark` is a strategy, or with several sources one per name."""
         if allowed_lateness < 0:
             raise PipelineError(f"allowed_lateness must not be negative, but is {allowed_lateness} µs")
         self.trigger: Trigger = Default() if trigger is None else trigger
@@ -54,17 +57,30 @@ class Model:
         self.on_time: OnTime = on_time
         self.clock = 0
         self._store = store_for(window, allowed_lateness, accumulation)
-        self._watermark = WatermarkTracker(Manual() if watermark is None else watermark)
+        several = watermark if isinstance(watermark, Mapping) else {SOURCE: watermark or Manual()}
+        self._watermark = OperatorWatermark(several)
 
     @property
     def watermark(self) -> int | None:
         """Where the watermark is; `None` before it has moved."""
         return None if self._watermark.value == BEGINNING else self._watermark.value
 
-    def batch(self, events: Iterable[Event], *, clock: int | None = None, backlog: Collection[int] = ()) -> Step:
+    @property
+    def sources(self) -> dict[str, int | None]:
+        """Where the watermark of each source is."""
+        trackers = self._watermark.sources.items()
+        return {name: None if tracker.value == BEGINNING else tracker.value for name, tracker in trackers}
+
+    def batch(
+        self,
+        events: Iterable[Event],
+        *,
+        clock: int | None = None,
+        backlog: Collection[int] | Mapping[str, Collection[int]] = (),
+    ) -> Step:
         """One micro-batch at processing time `clock` (default: the clock stays).
 
-        `backlog`: partitions of which the source knows that they hold unread data.
+        `backlog`: partitions of which the source knows that they hold unread data; with several sources, by name.
         """
         self._refuse_after_drain()
         clock_in, w_in = self.clock, self._watermark.value
@@ -76,8 +92,7 @@ class Model:
             (future if self._watermark.is_future(event, self.clock) else came).append(event)
         accepted, late, duplicates = self._admit(came, w_in)
         self._store.add(accepted, w_in)
-        self._watermark.observe(came, self.clock, backlog)
-        self._watermark.advance(self.clock)
+        self._watermark.observe(came, self.clock, backlog if isinstance(backlog, Mapping) else {SOURCE: backlog})
         return Step(
             accepted=tuple(accepted),
             late=tuple(late),
@@ -105,11 +120,12 @@ class Model:
         panes = tuple(self._fire(w_in, clock_in))
         return Step(tuple(accepted), tuple(late), (), tuple(duplicates), (), panes, self.watermark)
 
-    def move_watermark(self, time: int) -> Step:
-        """An empty micro-batch that moves a manual watermark."""
+    def move_watermark(self, time: int | Mapping[str, int]) -> Step:
+        """An empty micro-batch that moves a manual watermark; with several sources all to `time`, or each by name."""
         self._refuse_after_drain()
         w_in = self._watermark.value
-        self._watermark.move_to(time)
+        for source, to in time.items() if isinstance(time, Mapping) else [(None, time)]:
+            self._watermark.move_to(to, source)
         return self._fire_only(w_in)
 
     def move_clock(self, time: int) -> Step:
@@ -209,6 +225,6 @@ class Model:
         return [replace(said.pane, change="retract") for said in standing]
 
 
-def _name(event: Event) -> tuple[str | None, int]:
-    """What makes two events the same: the full id and the event time (the key does not count)."""
-    return event.id, event.time
+def _name(event: Event) -> tuple[str, str | None, int]:
+    """What makes two events the same: the source, the full id and the event time (the key does not count)."""
+    return event.source, event.id, event.time

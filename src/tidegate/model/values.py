@@ -21,6 +21,10 @@ Timing = Literal["early", "on_time", "late"]
 Change = Literal["upsert", "retract"]
 
 
+SOURCE = "events"
+"""The source of events that name none."""
+
+
 @dataclass(frozen=True)
 class Event:
     """One event. Without `arrival` it arrives at the clock of its batch; `mark` is a punctuated watermark."""
@@ -32,6 +36,7 @@ class Event:
     id: str | None = None
     arrival: int | None = None
     mark: int | None = None
+    source: str = SOURCE
 
 
 @dataclass(frozen=True)

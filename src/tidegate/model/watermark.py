@@ -12,11 +12,14 @@ partition stands where it stood before, and holds nothing.
 
 Instead of the event time a strategy may follow the arrival (`ArrivalTime`), or a mark that the events
 carry (`Punctuated`).
+
+That is one source. The watermark of an operator is the minimum over the sources that feed it, and never goes back
+either: a source that has said nothing yet, or is wholly idle, holds it where it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tidegate.errors import PipelineError
@@ -118,3 +121,44 @@ class WatermarkTracker:
     def _watermark_of(self, partition: Partition) -> int:
         assert not isinstance(self.strategy, Manual)
         return BEGINNING if partition.newest is None else partition.newest - self.strategy.delay
+
+
+class OperatorWatermark:
+    """How far event time has come for an operator: the minimum over its sources, each with its own tracker."""
+
+    def __init__(self, strategies: Mapping[str, WatermarkStrategy]) -> None:
+        self.sources = {name: WatermarkTracker(strategy) for name, strategy in strategies.items()}
+        self.value = BEGINNING
+
+    def is_future(self, event: Event, clock: int) -> bool:
+        return self._of(event.source).is_future(event, clock)
+
+    def observe(self, events: Collection[Event], clock: int, backlog: Mapping[str, Collection[int]]) -> None:
+        """Take note of a batch, source by source, and move."""
+        for name, tracker in self.sources.items():
+            tracker.observe([event for event in events if event.source == name], clock, backlog.get(name, ()))
+            tracker.advance(clock)
+        self._follow()
+
+    def move_to(self, time: int, source: str | None = None) -> None:
+        """Move the manual watermark of one source, or of all."""
+        for tracker in self.sources.values() if source is None else [self._of(source)]:
+            tracker.move_to(time)
+        self._follow()
+
+    def end(self) -> None:
+        for tracker in self.sources.values():
+            tracker.end()
+        self._follow()
+
+    def resume(self, downtime: int) -> None:
+        for tracker in self.sources.values():
+            tracker.resume(downtime)
+
+    def _follow(self) -> None:
+        self.value = max(self.value, min(tracker.value for tracker in self.sources.values()))
+
+    def _of(self, source: str) -> WatermarkTracker:
+        if source not in self.sources:
+            raise PipelineError(f"there is no source {source!r}", hint=f"there are {', '.join(self.sources)}")
+        return self.sources[source]

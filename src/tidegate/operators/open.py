@@ -81,7 +81,21 @@ class Shape:
     @property
     def keeps_ids(self) -> bool:
         """A session remembers the ids of its events itself: when they may be forgotten is known to nobody else."""
-        return self.session is not None and self.node.source.event_id is not None
+        return self.session is not None and any(branch.source.event_id is not None for branch in self.node.branches)
+
+    @property
+    def mixes_sources(self) -> bool:
+        """Sessions hold events of several sources.
+
+        Each id names its source, and the letters of events that may turn out late are a struct with a field for each.
+        """
+        return self.session is not None and self.node.is_union
+
+    def letters(self, dead: str) -> list[tuple[Input, str]]:
+        """The sources, each with where its letter is found in a column of letters."""
+        if not self.mixes_sources:
+            return [(self.node.source, dead)]
+        return [(branch.source, f"{dead}.{quote(branch.source.name)}") for branch in self.node.branches]
 
     @property
     def said_type(self) -> str:
@@ -118,7 +132,7 @@ class Shape:
         if self.session is not None:
             found |= {"_first": "BIGINT", "_last": "BIGINT"}
         if self.keeps_ids:
-            found["_ids"] = "ARRAY<STRUCT<id: STRING, time: BIGINT>>"
+            found["_ids"] = f"ARRAY<STRUCT<id: STRING, time: BIGINT{', source: STRING' if self.mixes_sources else ''}>>"
         if self.is_cut:
             found |= {"_slice": "BIGINT", "_n": "BIGINT", "_shown": "BOOLEAN"}
         return found
@@ -233,15 +247,20 @@ def tell(shape: Shape, asked: Relation, letters: str | None = None) -> Relation:
         # One row of each session tells how many events of this batch it took in: the output side of the ledger.
         columns.append("CASE WHEN _o.counts AND NOT _late THEN _arrived ELSE 0L END AS _arrived")
     if letters is not None:
-        columns += ["_o.letter.partition AS _partition", f"{_dead(shape.node.source)} AS _dead"]
+        columns += ["_o.letter.partition AS _partition", f"{_dead(shape)} AS _dead"]
     return select(columns, exploded)
 
 
-def _dead(source: Input) -> str:
+def _dead(shape: Shape) -> str:
     """The letter of a refused event: it was written as LATE; in a session that is open only a repeat is refused."""
     changed = {"reason": "'DUPLICATE'", "error": "'same id and event time as an earlier event'"}
-    fields = ", ".join(f"'{name}', {changed.get(name, f'_o.letter.dead.{name}')}" for name in letter_fields(source))
-    return f"CASE WHEN _o.kind != 'dead' OR _late THEN _o.letter.dead ELSE named_struct({fields}) END"
+    repeats = []
+    for source, letter in shape.letters("_o.letter.dead"):
+        fields = ", ".join(f"'{name}', {changed.get(name, f'{letter}.{name}')}" for name in letter_fields(source))
+        repeat = f"CASE WHEN {letter} IS NOT NULL THEN named_struct({fields}) END"
+        repeats.append(f"'{source.name}', {repeat}" if shape.mixes_sources else repeat)
+    repeated = f"named_struct({', '.join(repeats)})" if shape.mixes_sources else repeats[0]
+    return f"CASE WHEN _o.kind != 'dead' OR _late THEN _o.letter.dead ELSE {repeated} END"
 
 
 def _output(

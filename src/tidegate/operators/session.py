@@ -50,9 +50,11 @@ def _candidate_rows(shape: Shape, given: dict[str, str], candidates: Relation) -
     """
     columns = {name: name for name in shape.partials} | given | {"_arrived": "_n"}
     if not shape.keeps_ids:
-        return select([*shape.fresh(given), "_n AS _arrived", _LETTER], select(["*", "false AS _twin"], candidates))
+        alone = select(["*", "false AS _twin"], candidates)
+        return select([*shape.fresh(given), "_n AS _arrived", _LETTER], alone)
     # Elements that a flat_map has made of one event are not each other's twins: they tie.
-    place = "from_json(_dead.about, 'arrival BIGINT, origin STRING, position BIGINT')"
+    about = f"coalesce({', '.join(f'{letter}.about' for _, letter in shape.letters('_dead'))})"
+    place = f"from_json({about}, 'arrival BIGINT, origin STRING, position BIGINT')"
     same = f"PARTITION BY {', '.join([*shape.keys, '_ids'])} ORDER BY {place}"
     rows = select(["*", f"size(_ids) > 0 AND rank() OVER ({same}) > 1 AS _twin"], candidates)
     for name in ("_n", "_news", "_arrived"):

@@ -10,7 +10,7 @@ Both happen in the batch that staged the upstream panes, so one record decides t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,10 +25,11 @@ from tidegate.operators.fold import STATE_FATES, FoldBounds, fold, mark
 from tidegate.operators.open import needs_open_state
 from tidegate.operators.path import walk
 from tidegate.operators.sql import BEGINNING, END_OF_TIME, Relation, Thresholds, clip, run, select
+from tidegate.runtime.folded import Fed, Fired, Folded, Folds, Routed
 from tidegate.runtime.ledger import PaneLine
 from tidegate.runtime.moment import Moment
 from tidegate.runtime.open_operation import OpenOperation
-from tidegate.runtime.operate import Fired, Folded, Operation, Routed, count_panes
+from tidegate.runtime.operate import Operation, count_panes
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import stage
 from tidegate.runtime.state import Change, State
@@ -39,11 +40,16 @@ if TYPE_CHECKING:
 
 
 def operation_for(
-    spark: SparkSession, node: WindowNode, state: State, pipeline: str, added: dict[str, int], sample: Routed
+    spark: SparkSession,
+    node: WindowNode,
+    state: State,
+    pipeline: str,
+    added: dict[str, int],
+    samples: Mapping[str, Routed],
 ) -> Operation:
     """The kind of operation that a node needs."""
     kind = CorrectedOperation if node.is_corrected else OpenOperation if needs_open_state(node) else Operation
-    return kind(spark, node, state, pipeline, added, sample)
+    return kind(spark, node, state, pipeline, added, samples)
 
 
 def output_watermark(upstream: WindowNode, watermark: int | None) -> int | None:
@@ -87,33 +93,38 @@ class CorrectedOperation(Operation):
     window speaks once, when it is complete, over the results that stand then.
     """
 
-    changes: list[Path]
-    """What the operator before it has staged in this batch."""
-
     def __init__(
-        self, spark: SparkSession, node: WindowNode, state: State, pipeline: str, added: dict[str, int], sample: Routed
+        self,
+        spark: SparkSession,
+        node: WindowNode,
+        state: State,
+        pipeline: str,
+        added: dict[str, int],
+        samples: Mapping[str, Routed],
     ) -> None:
-        super().__init__(spark, node, state, pipeline, added, sample)
+        super().__init__(spark, node, state, pipeline, added, samples)
         assert isinstance(node.source, PaneSource)
         self.source = node.source
-        self.changes = []
-        self.line = PaneLine()
-        self._ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in sample.frames["records"].schema.fields)
+        panes = samples[self.source.name].frames["records"].schema
+        self._ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in panes.fields)
 
-    def fire(self, folded: Folded | None, fresh: list[StateFile], moment: Moment, folder: Path) -> Fired:
+    def fold_panes(self, feed: Feed, panes: list[Path], clock: int, before: int | None, folder: Path) -> Folds:
+        return {}  # they are held, and folded when they are due
+
+    def fire(self, fed: Fed, moment: Moment, folder: Path) -> Fired:
         """Correct what is held, say what is due from it, and let go of what nobody needs any more."""
         held, bounds = self.state.of(self.node.name, "held"), self.bounds(moment.before, moment.after)
         lower, upper = bounds.due(self.node)
-        before = sum(file.rows for file in held)
-        self.line = PaneLine(before=before, after=before)
-        is_due = upper > lower and (self.changes or any(file.low <= upper for file in held))
-        if not (held or self.changes) or not (self.changes or is_due):
-            return Fired()
+        before, changes = sum(file.rows for file in held), fed.panes
+        line = PaneLine(before=before, after=before)
+        is_due = upper > lower and (changes or any(file.low <= upper for file in held))
+        if not (held or changes) or not (changes or is_due):
+            return Fired(held=line)
         frames: dict[str, DataFrame] = {}
         if held:
             frames["held"] = self.read(held, self._ddl)
-        if self.changes:
-            frames["changes"] = self.spark.read.schema(self._ddl).parquet(*map(str, self.changes))
+        if changes:
+            frames["changes"] = self.spark.read.schema(self._ddl).parquet(*map(str, changes))
         given = ("{" + name + "}" if name in frames else None for name in ("held", "changes"))
         standing = run(self.spark, current(self.source, *given), frames).persist()
         try:
@@ -122,10 +133,14 @@ class CorrectedOperation(Operation):
                 staged = stage(self._panes(standing, moment), folder, small=self._fires_small)
                 self._fires_small = staged.is_small()
                 files, counts = staged.of(""), count_panes(staged, "")
-            kept = self._keep(standing, bounds.closed, moment, folder.parent / "held")
+            kept, line.over = self._keep(standing, bounds.closed, moment, folder.parent / "held")
         finally:
             standing.unpersist()
-        return Fired(files, counts, Change(kept, [file.path for file in held]))
+        said = [pq.read_table(path, columns=["pane_change"])["pane_change"] for path in changes]
+        line.came = sum(pc.sum(pc.equal(column, "upsert")).as_py() or 0 for column in said)
+        line.taken_back = sum(pc.sum(pc.equal(column, "retract")).as_py() or 0 for column in said)
+        line.after = sum(file.rows for file in kept)
+        return Fired(files, counts, Change(kept, [file.path for file in held]), held=line)
 
     def keep(self, folded: Folded, sequence: int) -> list[StateFile]:
         return []
@@ -157,8 +172,8 @@ class CorrectedOperation(Operation):
         due = fire_due(self.node, slices, self.bounds(moment.before, moment.after), self._merging())
         return run(self.spark, due, frames)
 
-    def _keep(self, standing: DataFrame, closed: int, moment: Moment, folder: Path) -> list[StateFile]:
-        """Stage what must still be held, and count what is let go: both sides of the panes' own ledger line."""
+    def _keep(self, standing: DataFrame, closed: int, moment: Moment, folder: Path) -> tuple[list[StateFile], int]:
+        """Stage what must still be held, and count what is let go: both for the panes' own ledger line."""
         end = Assignment(self.node.window).last_end(LAST_INSTANT)
         limit = Thresholds([closed], "unix_micros(window_end)")
         marked = run(
@@ -173,8 +188,4 @@ class CorrectedOperation(Operation):
             ends = pq.read_table(path, columns=["_needed_until"])["_needed_until"]
             low, high = pc.min(ends).as_py(), pc.max(ends).as_py()
             entries.append(self.state.entry(path, self.node.name, "held", low=low, high=high, sequence=moment.sequence))
-        changes = [pq.read_table(path, columns=["pane_change"])["pane_change"] for path in self.changes]
-        self.line.came = sum(pc.sum(pc.equal(column, "upsert")).as_py() or 0 for column in changes)
-        self.line.taken_back = sum(pc.sum(pc.equal(column, "retract")).as_py() or 0 for column in changes)
-        self.line.over, self.line.after = over, staged.rows("")
-        return entries
+        return entries, over

@@ -9,7 +9,7 @@ expression might be keywords of a SQL dialect that only Spark knows in full, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Literal
 from tidegate.app import App
 from tidegate.runtime.expressions import certain_columns, only_column, possible_columns
 from tidegate.sinks.base import PANE_COLUMNS
-from tidegate.stream import FlatMap, PaneSource, Select, SourceNode, Transform, Where, WindowNode
+from tidegate.stream import Branch, FlatMap, PaneSource, Select, SourceNode, Transform, Where, WindowNode
 from tidegate.time import FOREVER, show
 from tidegate.triggers import AfterWatermark, Default, FinalOnly
 from tidegate.watermarks import Punctuated
@@ -43,7 +43,7 @@ def check(app: App) -> list[Finding]:
     for source in app.sources.values():
         found += _source(source)
     for operator in app.operators.values():
-        found += _path(operator)
+        found += _paths(operator)
         found += _windows(operator)
         found += _chaining(operator)
     for sink in app.sinks.values():
@@ -56,7 +56,7 @@ def check(app: App) -> list[Finding]:
 def _shape(app: App) -> Iterator[Finding]:
     if not app.sources:
         yield Finding("error", f"app {app.name}", "has no source", "declare one with app.source(…)")
-    used = {operator.source.name for operator in app.operators.values()}
+    used = {branch.source.name for operator in app.operators.values() for branch in operator.branches}
     for name in sorted(app.sources.keys() - used):
         yield Finding(
             "error",
@@ -117,11 +117,44 @@ def _source(source: SourceNode) -> Iterator[Finding]:
             )
 
 
-def _path(operator: WindowNode) -> Iterator[Finding]:
-    """Follow the columns from the contract to the operator."""
+def _paths(operator: WindowNode) -> Iterator[Finding]:
+    """Follow the columns from each contract to the operator; they must arrive as the same ones."""
     where = f"operator {operator.name}"
-    columns: tuple[str, ...] | None = operator.source.columns
-    for step in operator.steps:
+    arriving: dict[str, tuple[str, ...]] = {}
+    for branch in operator.branches:
+        from_ = f" from {branch.source.name}" if operator.is_union else ""
+        columns = yield from _path(f"{where}{from_}", operator, branch)
+        if columns is not None:
+            arriving[branch.source.name] = columns
+    for name in (*operator.key_names, *operator.value_names):
+        if name.lower() in PANE_COLUMNS:
+            yield Finding(
+                "error", where, f"the name {name!r} is taken: each result has a column of that name", "rename it"
+            )
+    if arriving:
+        (first, known), *others = arriving.items()
+        for other, columns in others:
+            yield from _differences(where, (first, known), (other, columns))
+            yield from _differences(where, (other, columns), (first, known))
+
+
+def _differences(where: str, one: tuple[str, tuple[str, ...]], other: tuple[str, tuple[str, ...]]) -> Iterator[Finding]:
+    """The columns that one side of a union has and the other lacks."""
+    there = {column.lower() for column in other[1]}
+    if lacking := [column for column in one[1] if column.lower() not in there]:
+        yield Finding(
+            "error",
+            where,
+            f"a union needs the same columns, but {', '.join(map(repr, lacking))} of {one[0]} "
+            f"{'is' if len(lacking) == 1 else 'are'} not among those of {other[0]}",
+            "give both the same columns with select(…) before the union",
+        )
+
+
+def _path(where: str, operator: WindowNode, branch: Branch) -> Generator[Finding, None, tuple[str, ...] | None]:
+    """Follow the columns of one branch; which ones arrive, as far as that can be known."""
+    columns: tuple[str, ...] | None = branch.source.columns
+    for step in branch.steps:
         match step:
             case Transform():
                 columns = None
@@ -139,11 +172,7 @@ def _path(operator: WindowNode) -> Iterator[Finding]:
     for name, aggregate in operator.aggregates:
         for _, sql in aggregate.partial:
             yield from _expression(where, f"{name} = {aggregate}", sql, columns)
-    for name in (*operator.key_names, *operator.value_names):
-        if name.lower() in PANE_COLUMNS:
-            yield Finding(
-                "error", where, f"the name {name!r} is taken: each result has a column of that name", "rename it"
-            )
+    return columns
 
 
 def _expression(where: str, what: str, sql: str, columns: tuple[str, ...] | None) -> Iterator[Finding]:
@@ -200,9 +229,19 @@ def _windows(operator: WindowNode) -> Iterator[Finding]:
 
 def _chaining(operator: WindowNode) -> Iterator[Finding]:
     """Only results that are final, or that are taken back before they are corrected, may feed another operator."""
-    if not isinstance(operator.source, PaneSource):
+    where = f"operator {operator.name}"
+    fed_by = [branch.source.operator for branch in operator.branches if isinstance(branch.source, PaneSource)]
+    if fed_by and operator.is_union:
+        yield Finding(
+            "error",
+            where,
+            f"a union takes the events of sources, and {fed_by[0].name} is an operator: its results cannot be in it",
+            f"unite the sources before {fed_by[0].name}, or send the results to a sink and read them as a source",
+        )
         return
-    where, upstream = f"operator {operator.name}", operator.source.operator
+    if not fed_by:
+        return
+    upstream = fed_by[0]
     if isinstance(upstream.window, Global):
         yield Finding(
             "error",

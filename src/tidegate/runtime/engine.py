@@ -28,7 +28,7 @@ from tidegate.app import App
 from tidegate.operators.sql import END_OF_TIME
 from tidegate.patience import patiently
 from tidegate.runtime import clock as clocks
-from tidegate.runtime.attempt import Attempt, SourceWork
+from tidegate.runtime.attempt import Attempt
 from tidegate.runtime.chained_operation import Feed, operation_for, output_watermark
 from tidegate.runtime.claims import claim
 from tidegate.runtime.delivery import Deliverer
@@ -46,9 +46,10 @@ from tidegate.runtime.records import (
 )
 from tidegate.runtime.reports import BatchReport, Watcher
 from tidegate.runtime.signatures import added_aggregates, reconcile
+from tidegate.runtime.source_work import SourceWork
 from tidegate.runtime.state import Change, State
 from tidegate.sources.base import NOTHING_LEFT, Records, Standing
-from tidegate.stream import PaneSource
+from tidegate.stream import PaneSource, WindowNode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,13 +100,16 @@ class Engine:
         """Operators that are fed by others: what feeds them."""
         self.operations: dict[str, Operation] = {}
         for name, node in app.operators.items():  # in order: each is fed by a source, or by one before it
-            work: SourceWork | Feed
-            if isinstance(node.source, PaneSource):
-                work = self.feeds[name] = Feed(self.operations[node.source.name], node.source)
-            else:
-                work = self.sources[node.source.name]
+            samples = {}
+            for source in (branch.source for branch in node.branches):
+                work: SourceWork | Feed
+                if isinstance(source, PaneSource):
+                    work = self.feeds[name] = Feed(self.operations[source.name], source)
+                else:
+                    work = self.sources[source.name]
+                samples[source.name] = work.sample(spark)
             added = added_aggregates(self.signatures[name])
-            self.operations[name] = operation_for(spark, node, self.state, app.name, added, work.sample(spark))
+            self.operations[name] = operation_for(spark, node, self.state, app.name, added, samples)
         self.last = claim(checkpoint, position, now, self.signatures)
         self.deliverer = Deliverer(
             app, checkpoint.folder, checkpoint.identity, self.last.claim, self.last.outbox, watcher.say
@@ -165,6 +169,21 @@ class Engine:
     def close(self) -> None:
         self.deliverer.close()
 
+    # -- what an attempt asks ---------------------------------------------------------------------------------------
+
+    def fed_by(self, source: str) -> list[Operation]:
+        """The operators that a source (or an operator) feeds, alone or with others."""
+        every = self.operations.values()
+        return [op for op in every if any(branch.source.name == source for branch in op.node.branches)]
+
+    def before(self, operation: Operation) -> int | None:
+        """The watermark of an operator by which the next batch is judged."""
+        return self.last.watermarks.get(operation.node.name)
+
+    def closed_for(self, source: str) -> list[tuple[WindowNode, int]]:
+        """The operators of a source, each with its watermark minus allowed lateness before the batch."""
+        return [(operation.node, operation.closed(self.before(operation))) for operation in self.fed_by(source)]
+
     # -- parts ------------------------------------------------------------------------------------------------------
 
     def _resolve(self, attempt: Attempt) -> None:
@@ -191,17 +210,24 @@ class Engine:
         }
 
     def _watermarks(self, clock: Mapping[str, SourceClock], batch: Batch) -> dict[str, int | None]:
-        """The watermark of each operator after the batch; at the end of input, the end of time."""
+        """The watermark of each operator after the batch, the minimum over what feeds it.
+
+        A source that has none yet holds it; at the end of input it is the end of time.
+        """
         if batch.end_of_input:
             return dict.fromkeys(self.app.operators, END_OF_TIME)
         moved: dict[str, int | None] = {}
         for name, node in self.app.operators.items():
-            if isinstance(node.source, PaneSource):
-                reached = output_watermark(node.source.operator, moved[node.source.name])
-            else:
-                reached = clock[node.source.name].watermark
-            values = [w for w in (reached, self.last.watermarks.get(name)) if w is not None]
-            moved[name] = max(values, default=None)
+            reached = [
+                output_watermark(source.operator, moved[source.name])
+                if isinstance(source, PaneSource)
+                else clock[source.name].watermark
+                for source in (branch.source for branch in node.branches)
+            ]
+            known = [w for w in reached if w is not None]
+            slowest = [min(known)] if len(known) == len(reached) else []
+            before = self.last.watermarks.get(name)
+            moved[name] = max([*slowest, *([] if before is None else [before])], default=None)
         return moved
 
     def _record(self, batch: Batch, attempt: Attempt, clock: dict[str, SourceClock], seconds: float) -> Record:

@@ -75,6 +75,11 @@ class PaneLine:
         return self.before + self.came - self.taken_back - self.over - self.after
 
 
+def path_name(operator: str, source: str, *, union: bool) -> str:
+    """How the line of a path is called: like its operator, and where several lead there, by its source too."""
+    return f"{operator} from {source}" if union else operator
+
+
 @dataclass
 class Ledger:
     """The lines of one batch, or of all batches so far."""
@@ -153,6 +158,11 @@ class Ledger:
             line.before = (self.panes.get(name) or other.panes[name]).before
             line.after = (other.panes.get(name) or self.panes[name]).after
         return both
+
+    def filtered(self, operator: str) -> int:
+        """How many events were filtered on all paths to an operator."""
+        paths = self.paths.items()
+        return sum(line.filtered for name, line in paths if name == operator or name.startswith(f"{operator} from "))
 
     def dead_letters(self) -> dict[str, int]:
         """Dead letters by reason, over all sources and operators; LATE is the operators' word."""

@@ -1,4 +1,7 @@
-"""Concatenating small Parquet files into one, row group by row group, so that memory stays flat."""
+"""Concatenating small Parquet files into one, row group by row group, so that memory stays flat.
+
+Dead letters and ids are only ever joined: unlike slices there is nothing in them to merge.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,20 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from tidegate.runtime.state import LARGEST_CONCATENATED, Change, State
+
+
+def join_crowd(state: State, change: Change, owner: str, kind: str, target: Path, sequence: int) -> None:
+    """When small files of a kind have become many, let `target` take their place."""
+    crowd = state.crowded(owner, (kind,), LARGEST_CONCATENATED)
+    crowd = [file for file in crowd if file.path not in change.removed]
+    if len(crowd) < 2:
+        return
+    concatenate([state.folder / file.path for file in crowd], target)
+    change.removed += [file.path for file in crowd]
+    low, high = min(file.low for file in crowd), max(file.high for file in crowd)
+    change.added.append(state.entry(target, owner, kind, low=low, high=high, sequence=sequence, tier=crowd[0].tier + 1))
 
 
 def concatenate(sources: list[Path], target: Path) -> None:

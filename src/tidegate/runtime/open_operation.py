@@ -10,6 +10,7 @@ is until the watermark reaches the first end in the table.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,11 @@ from tidegate.operators.fold import STATE_FATES
 from tidegate.operators.open import Shape, ask, gather_fixed, gather_rolling, tell
 from tidegate.operators.session import gather_sessions, take_back
 from tidegate.operators.session_cap import gather_cut_sessions, take_back_once
-from tidegate.operators.sql import Relation, quote, run, select
+from tidegate.operators.sql import Relation, quote, run, select, text
 from tidegate.operators.trigger import Turn
+from tidegate.runtime.folded import Fed, Fired, Folded, Folds, Judged, Routed
 from tidegate.runtime.moment import Moment
-from tidegate.runtime.operate import Fired, Folded, Operation, Routed, count_panes, floor
+from tidegate.runtime.operate import Operation, count_panes, floor
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import Staged, stage
 from tidegate.runtime.state import Change, State
@@ -38,20 +40,26 @@ class OpenOperation(Operation):
     """One operator with open windows across batches."""
 
     def __init__(
-        self, spark: SparkSession, node: WindowNode, state: State, pipeline: str, added: dict[str, int], sample: Routed
+        self,
+        spark: SparkSession,
+        node: WindowNode,
+        state: State,
+        pipeline: str,
+        added: dict[str, int],
+        samples: Mapping[str, Routed],
     ) -> None:
-        super().__init__(spark, node, state, pipeline, added, sample)
+        super().__init__(spark, node, state, pipeline, added, samples)
         self.shape = Shape(node, self._merging(), self.pane_types)
 
     def keep(self, folded: Folded, sequence: int) -> list[StateFile]:
         """Slices are input here, not state – unless windows that are yet to come reach back to them."""
         return super().keep(folded, sequence) if self._has_history else []
 
-    def fire(self, folded: Folded | None, fresh: list[StateFile], moment: Moment, folder: Path) -> Fired:
+    def fire(self, fed: Fed, moment: Moment, folder: Path) -> Fired:
         """Ask every open window; stage its panes, what stays open, and the events that turned out late."""
-        kept = self.state.of(self.node.name, "open")
-        slices = folded.staged.of(*STATE_FATES) if folded else []
-        candidates = folded.staged.of("candidate") if folded else []
+        kept, folds = self.state.of(self.node.name, "open"), fed.folds
+        slices = {source: paths for source, folded in folds.items() if (paths := folded.staged.of(*STATE_FATES))}
+        candidates = {source: paths for source, folded in folds.items() if (paths := folded.staged.of("candidate"))}
         turn = self._turn(moment)
         if not slices and not candidates and self._nothing_changes(kept, turn):
             return Fired()
@@ -61,9 +69,8 @@ class OpenOperation(Operation):
             return Fired()
         staged = self._stage(result, folder)
         change = Change(self._entries(staged, moment), [file.path for file in kept])
-        if folded is not None and isinstance(self.node.window, Session):
-            self._settle(folded, staged)
-        return Fired(staged.of("pane"), count_panes(staged, "pane"), change)
+        judged = self._settle(folds, staged, folder) if folds and isinstance(self.node.window, Session) else None
+        return Fired(staged.of("pane"), count_panes(staged, "pane"), change, judged)
 
     def keep_panes(self, paths: list[Path], sequence: int) -> list[StateFile]:
         """What was said is in the open rows."""
@@ -77,13 +84,15 @@ class OpenOperation(Operation):
         """The rows of the table; of sessions with a cap, their parts."""
         return sum(file.rows for file in self.state.of(self.node.name, "open"))
 
-    def held_ids(self, spark: SparkSession) -> DataFrame | None:
-        """The ids of the events in open sessions."""
+    def held_ids(self, source: str, spark: SparkSession) -> DataFrame | None:
+        """The ids of the events of a source in open sessions."""
         kept = self.state.of(self.node.name, "open")
         if not kept or not self.shape.keeps_ids:
             return None
         rows = self.read(kept, f"_ids {self.shape.columns['_ids']}", spark)
-        return run(spark, select(["id AS _id", "time AS _time"], select(["inline(_ids)"], "{kept}")), {"kept": rows})
+        mine = f"source = {text(source)}" if self.shape.mixes_sources else None
+        ids = select(["id AS _id", "time AS _time"], select(["inline(_ids)"], "{kept}"), mine)
+        return run(spark, ids, {"kept": rows})
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
@@ -111,8 +120,8 @@ class OpenOperation(Operation):
 
     def _result(
         self,
-        slices: list[Path],
-        candidates: list[Path],
+        slices: Mapping[str, list[Path]],
+        candidates: Mapping[str, list[Path]],
         kept: list[StateFile],
         history: list[StateFile],
         turn: Turn,
@@ -147,15 +156,34 @@ class OpenOperation(Operation):
             asked = take_back_once(shape, asked) if shape.is_cut else take_back(asked)
         return tell(shape, asked, letter if candidates else None)
 
-    def _input(self, paths: list[Path]) -> DataFrame:
-        return self.spark.read.schema(self._input_schema()).parquet(*map(str, paths))
+    def _input(self, staged: Mapping[str, list[Path]]) -> DataFrame:
+        """Staged rows, by source; where sessions mix them, each says whose it is."""
+        types = self._input_types()
+        if not self.shape.mixes_sources:
+            return self._staged(types, [path for paths in staged.values() for path in paths])
+        parts, frames = [], {}
+        for number, (source, paths) in enumerate(staged.items()):
+            columns = {name: name for name in types}
+            letters = [(n, "_dead" if n == source else f"CAST(NULL AS {t})") for n, t in self.letter_types.items()]
+            columns["_dead"] = f"named_struct({', '.join(f'{text(n)}, {letter}' for n, letter in letters)}) AS _dead"
+            if "_ids" in types:
+                ids = f"coalesce(_ids, CAST(array() AS {types['_ids']}))"
+                named = f"named_struct('id', i.id, 'time', i.time, 'source', {text(source)})"
+                columns["_ids"] = f"transform({ids}, i -> {named}) AS _ids"
+            frames[f"of{number}"] = self._staged(types | {"_dead": self.letter_types[source]}, paths)
+            parts.append(select(columns.values(), f"{{of{number}}}"))
+        return run(self.spark, " UNION ALL ".join(parts), frames)
 
-    def _input_schema(self) -> str:
+    def _staged(self, types: Mapping[str, str], paths: list[Path]) -> DataFrame:
+        reader = self.spark.read.schema(", ".join(f"{name} {type_}" for name, type_ in types.items()))
+        return reader.parquet(*map(str, paths))
+
+    def _input_types(self) -> dict[str, str]:
         shape = self.shape
-        names = [*shape.keys, "_slice", *shape.partials, "_n", "_partition", "_dead"]
-        names += ["_first", "_last"] if shape.session else []
+        names = [*shape.keys, "_slice", *shape.partials, "_n"]
+        names += ["_partition", "_dead", "_first", "_last"] if shape.session else []
         names += ["_ids"] if shape.keeps_ids else []
-        return ", ".join(f"{name} {shape.merging.types[name.strip('`')]}" for name in names)
+        return {name: shape.merging.types[name.strip("`")] for name in names}
 
     def _kept(self, files: list[StateFile]) -> DataFrame:
         rows = self.read(files, self.shape.ddl)
@@ -182,18 +210,30 @@ class OpenOperation(Operation):
             entries.append(self.state.entry(path, self.node.name, "open", low=low, high=high, sequence=moment.sequence))
         return entries
 
-    def _settle(self, folded: Folded, staged: Staged) -> None:
-        """Candidates are judged now: the ledger learns who was accepted, counted on the sessions, and who is late."""
-        for fate in (*STATE_FATES, "candidate"):
-            folded.fates.pop(fate, None)
+    def _settle(self, folds: Folds, staged: Staged, folder: Path) -> Judged:
+        """Candidates are judged now: who was accepted is counted on the sessions, who is late goes back to its source.
+
+        Of a repeat there is a letter only when its source keeps duplicates.
+        """
         counted = staged.table("pane", "open", columns=["_arrived"])
-        folded.fates["slice"] = (pc.sum(counted["_arrived"]).as_py() or 0) if counted is not None else 0
-        for path in staged.of("dead"):
-            letters = pq.read_table(path)
-            repeated = pc.equal(pc.struct_field(letters["_dead"], "reason"), "DUPLICATE")
-            folded.repeated += pc.sum(repeated).as_py()
-            if not self.node.source.keep_duplicates:
-                letters = letters.filter(pc.invert(repeated))
-                pq.write_table(letters, path, compression="zstd")
-            folded.dead["LATE"] = folded.dead.get("LATE", 0) + len(repeated) - pc.sum(repeated).as_py()
-        folded.staged.files["dead"] = [*folded.staged.of("dead"), *staged.of("dead")]
+        accepted = (pc.sum(counted["_arrived"]).as_py() or 0) if counted is not None else 0
+        late = repeated = 0
+        for number, path in enumerate(staged.of("dead")):
+            refused = pq.ParquetFile(path).read(columns=["_partition", "_dead"])
+            path.unlink()
+            for source, _ in self.shape.letters("_dead"):
+                mine = refused
+                if self.shape.mixes_sources:
+                    letters = pc.struct_field(refused["_dead"], source.name)
+                    mine = refused.set_column(1, "_dead", letters).filter(pc.is_valid(letters))
+                is_repeat = pc.equal(pc.struct_field(mine["_dead"], "reason"), "DUPLICATE")
+                repeats = pc.sum(is_repeat).as_py() or 0
+                late, repeated = late + mine.num_rows - repeats, repeated + repeats
+                if not source.keep_duplicates:
+                    mine = mine.filter(pc.invert(is_repeat))
+                if mine.num_rows:
+                    target = folder / f"late{number}_{source.name}.parquet"
+                    pq.write_table(mine, target, compression="zstd")
+                    files = folds[source.name].staged.files
+                    files["dead"] = [*files.get("dead", []), target]
+        return Judged(accepted, late, repeated)

@@ -5,8 +5,8 @@ Everything here reads the live state and stages new files; nothing is decided. T
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +23,13 @@ from tidegate.operators.path import has_flat_map, has_transform, walk
 from tidegate.operators.route import Rows
 from tidegate.operators.sql import BEGINNING, END_OF_TIME, Relation, clip, quote, run, select, user
 from tidegate.runtime.counting import Counter
+from tidegate.runtime.folded import Fed, Fired, Folded, Folds, Routed
 from tidegate.runtime.ledger import OperatorLine, PathLine
 from tidegate.runtime.moment import Moment
 from tidegate.runtime.records import StateFile
-from tidegate.runtime.staging import Staged, stage
+from tidegate.runtime.staging import SMALL, Staged, stage
 from tidegate.runtime.state import Change, State
+from tidegate.runtime.union import common_schema, same_columns
 from tidegate.sources.files import ONE_TASK_BYTES
 from tidegate.stream import WindowNode
 from tidegate.windows import Hopping, Rolling, Window
@@ -36,65 +38,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from tidegate.runtime.chained_operation import Feed
+
 
 def floor(watermark: int | None) -> int:
     return BEGINNING if watermark is None else watermark
-
-
-@dataclass
-class Folded:
-    """What a fold has staged, and what it says about the batch."""
-
-    staged: Staged
-    counts: dict[str, int]
-    recount: Callable[[], dict[str, int]]
-    newest: dict[str, int | None] = field(default_factory=dict)
-    dead: dict[str, int] = field(default_factory=dict)
-    fates: dict[str, int] = field(default_factory=dict)
-    partially_late: int = 0
-    repeated: int = 0
-    """Duplicates that only the operator could tell: repeats in one batch of an event that might have been late."""
-
-    def settle(self, counted: dict[str, int]) -> dict[str, int]:
-        """The ledger's input side in full: what was not counted follows from what was read and what left on the way."""
-        if "arrived" in counted:
-            return counted
-        refused = self.fates.get("duplicate", 0) + sum(n for reason, n in self.dead.items() if reason != "LATE")
-        passed = counted.get("passed", counted["read"] - refused)
-        arrived = passed - self.fates.get("filtered", 0)
-        return counted | {"passed": passed, "arrived": arrived, "unnested": 0, "elements": 0}
-
-    def passed(self) -> int:
-        """How many events the source let pass, as found in the staged files – where an event is one row."""
-        if self.counts.get("elements"):
-            return self.counts["passed"]
-        whole = ("slice", "straggler", "candidate", "filtered", "empty", "dropped", "passed")
-        return sum(self.fates.get(fate, 0) for fate in whole) + self.dead.get("LATE", 0) + self.repeated
-
-
-@dataclass
-class Fired:
-    """What firing has staged: pane files, how many panes of each timing, and what it does to the live files."""
-
-    panes: list[Path] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-    change: Change = field(default_factory=Change)
-
-
-@dataclass(frozen=True)
-class Routed:
-    """The routed rows of a source: a relation, the DataFrames in it, and the session they live in."""
-
-    spark: SparkSession
-    rows: Rows
-    frames: dict[str, DataFrame]
-    count: int | None = None
-    """How many records there are by the source's own account, while each is still one row."""
-    counter: Counter | None = None
-    """What already counts the records as they are read, while each is still one row."""
-
-    def relation(self, relation: Relation, **frames: DataFrame) -> DataFrame:
-        return run(self.spark, relation, self.frames | frames)
 
 
 class Operation:
@@ -107,9 +55,9 @@ class Operation:
         state: State,
         pipeline: str,
         added: dict[str, int],
-        sample: Routed,
+        samples: Mapping[str, Routed],
     ) -> None:
-        """`sample` are routed rows, possibly none.
+        """`samples` are routed rows of each source, possibly none.
 
         Analysing the fold on them finds wrong columns before anything runs.
         """
@@ -118,81 +66,104 @@ class Operation:
         self.state = state
         self.pipeline = pipeline
         self.added = added
-        self._folds_small = True
+        self._folds_small: dict[str, bool] = {}
         self._fires_small = True
         self._transformed: list[DataFrame] = []
         self._starts: dict[str, frozenset[int]] = {}
-        folded = self._plan(sample, FoldBounds(BEGINNING, BEGINNING), carries_source=True)
-        self._schema: StructType = folded.schema
+        self._parts = {branch.source.name: node.of(branch.source.name) for branch in node.branches}
+        if node.is_union:
+            same_columns(node.name, {name: self._arriving(name, sample) for name, sample in samples.items()})
+        at_first = FoldBounds(BEGINNING, BEGINNING)
+        schemas = {name: self._plan(name, rows, at_first, carries_source=True).schema for name, rows in samples.items()}
+        self._schema: StructType = common_schema(schemas)
+        self.letter_types = {name: schema["_dead"].dataType.simpleString() for name, schema in schemas.items()}
+        """What a staged letter of each source looks like."""
 
     def closed(self, watermark: int | None) -> int:
         """Windows that end up to here are closed; the end of the stream closes all."""
         now = floor(watermark)
         return END_OF_TIME if now >= END_OF_TIME else clip(now - self.node.allowed_lateness)
 
-    def fold(self, routed: Routed, before: int | None, folder: Path, *, carries_source: bool) -> Folded:
-        """Fold the events of a batch into staged slices; count them on the way in."""
+    def fold(self, source: str, routed: Routed, before: int | None, folder: Path, *, carries_source: bool) -> Folded:
+        """Fold the events that a source has in a batch into staged slices; count them on the way in."""
         bounds = FoldBounds(floor(before), self.closed(before))
-        counter = self._counter(routed)
-        result = self._plan(routed, bounds, carries_source=carries_source, counter=counter)
-        staged = stage(result, folder, "_fate", FATES, small=self._folds_small)
+        counter = self._counter(source, routed)
+        result = self._plan(source, routed, bounds, carries_source=carries_source, counter=counter)
+        staged = stage(result, folder, "_fate", FATES, small=self._folds_small.get(source, True))
         folded = Folded(staged, {}, lambda: folded.settle(counter.again()))
         account(folded)
         folded.counts = folded.settle(counter.result())
-        self._folds_small = staged.is_small()
+        self._folds_small[source] = staged.is_small()
         for frame in self._transformed:
             frame.unpersist()
         self._transformed.clear()
         return folded
 
-    def probe(self, routed: Routed, before: int | None) -> None:
+    def fold_panes(self, feed: Feed, panes: list[Path], clock: int, before: int | None, folder: Path) -> Folds:
+        """Fold what the operator before this one has said in a batch, as events like any others."""
+        routed = feed.routed(panes, clock)
+        return {feed.source.name: self.fold(feed.source.name, routed, before, folder, carries_source=False)}
+
+    def probe(self, source: str, routed: Routed, before: int | None) -> None:
         """Compute the fold and throw it away: does it throw?"""
         bounds = FoldBounds(floor(before), self.closed(before))
-        result = self._plan(routed, bounds, carries_source=True)
+        result = self._plan(source, routed, bounds, carries_source=True)
         result.write.format("noop").mode("overwrite").save()
 
-    def _counter(self, routed: Routed) -> Counter:
+    def _counter(self, source: str, routed: Routed) -> Counter:
         """What is counted on the way in, and where.
 
         On a plain path the rows are counted as they are read, for there they lie ready; counting further on would
         make Spark put every row together only to count it. A flat_map or a transform changes how many there are, so
         its path is counted at its end.
         """
-        if self._counts_at_end():
+        if self._counts_at_end(source):
             return Counter(COUNTS)
         if "records" in routed.frames:
             known = None if routed.count is None else {"read": routed.count}
             return routed.counter or Counter({"read": "count(1)"}, known)
         return Counter({"read": "count(1)", "passed": "count_if(_alive)"})
 
-    def _counts_at_end(self) -> bool:
-        return has_flat_map(self.node.steps) or has_transform(self.node.steps)
+    def _counts_at_end(self, source: str) -> bool:
+        steps = self._parts[source].steps
+        return has_flat_map(steps) or has_transform(steps)
 
     def _plan(
-        self, routed: Routed, bounds: FoldBounds, *, carries_source: bool, counter: Counter | None = None
+        self, source: str, routed: Routed, bounds: FoldBounds, *, carries_source: bool, counter: Counter | None = None
     ) -> DataFrame:
-        """The fold of the routed rows, with the counter on the way."""
-        frames = dict(routed.frames)
-        if counter and not self._counts_at_end():
+        """The fold of the routed rows of a source, with the counter on the way."""
+        node, frames = self._parts[source], dict(routed.frames)
+        if counter and not self._counts_at_end(source):
             frames = {name: counter.watch(frame) for name, frame in frames.items()}
+        rows = self._walk(node, routed, frames, keep=counter is not None)
+        marked = mark(node, rows, bounds, carries_source=carries_source)
+        if counter and self._counts_at_end(source):
+            frames, marked = {"marked": counter.watch(run(routed.spark, marked, frames))}, "{marked}"
+        folded = run(routed.spark, fold(node, replace(rows, relation=marked), bounds, self.pipeline), frames)
+        # Spark looks for its observations in the plan as written, where a view is only a name; a select resolves it.
+        return folded.select("*") if counter and not counter.known else folded
+
+    def _walk(self, node: WindowNode, routed: Routed, frames: dict[str, DataFrame], *, keep: bool) -> Rows:
+        """The routed rows at the end of their path; what a transform has made of them is put into `frames`."""
 
         def bridge(relation: Relation, function: Callable[[DataFrame], DataFrame]) -> tuple[Relation, tuple[str, ...]]:
             name = f"transformed{len(frames)}"
             frames[name] = function(run(routed.spark, relation, frames))
-            if counter:
+            if keep:
                 self._transformed.append(_each_once(frames[name].persist(), self.node))
             return f"{{{name}}}", tuple(frames[name].columns)
 
-        rows = walk(self.node.steps, routed.rows, bridge)
-        marked = mark(self.node, rows, bounds, carries_source=carries_source)
-        if counter and self._counts_at_end():
-            frames, marked = {"marked": counter.watch(run(routed.spark, marked, frames))}, "{marked}"
-        folded = run(routed.spark, fold(self.node, replace(rows, relation=marked), bounds, self.pipeline), frames)
-        # Spark looks for its observations in the plan as written, where a view is only a name; a select resolves it.
-        return folded.select("*") if counter and not counter.known else folded
+        return walk(node.steps, routed.rows, bridge)
 
-    def held_ids(self, spark: SparkSession) -> DataFrame | None:
-        """Ids that open windows themselves remember, where the event time does not tell for how long."""
+    def _arriving(self, source: str, sample: Routed) -> dict[str, str]:
+        """The user's columns as they arrive from a source: name and type."""
+        frames = dict(sample.frames)
+        rows = self._walk(self._parts[source], sample, frames, keep=False)
+        schema = run(sample.spark, select(map(quote, rows.columns), rows.relation), frames).schema
+        return {field.name: field.dataType.simpleString() for field in schema.fields}
+
+    def held_ids(self, source: str, spark: SparkSession) -> DataFrame | None:
+        """Ids of a source that open windows themselves remember, where the event time does not tell for how long."""
         return None
 
     @cached_property
@@ -223,30 +194,31 @@ class Operation:
                 self._starts[path] = frozenset(pc.unique(column).to_pylist())
         return count_windows(self.node.window, frozenset().union(*self._starts.values()), closed)
 
-    def silent_line(self) -> OperatorLine:
-        """The line of an operator that got no events in this batch, and yet may speak."""
-        return OperatorLine()
-
-    def lines(self, folded: Folded) -> tuple[PathLine, OperatorLine]:
-        """The ledger lines: input side as counted on the way in, output side as found in the staged files."""
+    def path_line(self, source: str, folded: Folded) -> PathLine:
+        """The way from a source: input side as counted on the way in, output side as found in the staged files."""
         counts, fates = folded.counts, folded.fates
-        path = PathLine(
+        return PathLine(
             passed=counts["passed"],
             filtered=fates.get("filtered", 0),
             unnested=counts["unnested"],
             elements=counts["elements"],
             dropped=fates.get("dropped", 0),
             arrived=counts["arrived"],
-            has_flat_map=has_flat_map(self.node.steps),
+            has_flat_map=has_flat_map(self._parts[source].steps),
         )
-        operator = OperatorLine(
-            arrived=counts["arrived"],
-            accepted=fates.get("slice", 0) + fates.get("straggler", 0),
-            late=folded.dead.get("LATE", 0),
-            partially_late=folded.partially_late,
-            duplicates=folded.repeated,
+
+    def operator_line(self, folds: Folds, fired: Fired) -> OperatorLine:
+        """The same for the operator, over all its sources."""
+        every, judged = folds.values(), fired.judged
+        accepted = sum(folded.fates.get(fate, 0) for folded in every for fate in STATE_FATES)
+        return OperatorLine(
+            arrived=sum(folded.counts["arrived"] for folded in every),
+            accepted=judged.accepted if judged else accepted,
+            late=sum(folded.dead.get("LATE", 0) for folded in every) + (judged.late if judged else 0),
+            partially_late=sum(folded.partially_late for folded in every),
+            duplicates=judged.repeated if judged else 0,
+            panes=fired.counts,
         )
-        return path, operator
 
     def keep(self, folded: Folded, sequence: int) -> list[StateFile]:
         """The staged slices as state files, with the range of event time they cover."""
@@ -258,13 +230,13 @@ class Operation:
                 files.append(self.state.entry(path, self.node.name, fate, low=low, high=high, sequence=sequence))
         return files
 
-    def fire(self, folded: Folded | None, fresh: list[StateFile], moment: Moment, folder: Path) -> Fired:
-        """Stage the panes that are due. `fresh` are the state files that were kept of `folded`."""
+    def fire(self, fed: Fed, moment: Moment, folder: Path) -> Fired:
+        """Stage the panes that are due."""
         node, bounds = self.node, self.bounds(moment.before, moment.after)
-        live = [*self.state.of(node.name, *STATE_FATES), *fresh]
+        live = [*self.state.of(node.name, *STATE_FATES), *fed.fresh]
         lower, upper = bounds.due(node)
         due = [file for file in live if file.low <= upper and file.high > lower] if upper > lower else []
-        stragglers = [file for file in fresh if file.kind == "straggler"] if bounds.speaks_late(node) else []
+        stragglers = [file for file in fed.fresh if file.kind == "straggler"] if bounds.speaks_late(node) else []
         panes, frames, merging = [], {}, self._merging()
         if due:
             frames["due"] = self.slices(due)
@@ -312,7 +284,8 @@ class Operation:
                 relation = merge(self.node, "{crowd}", "_slice", self._merging())
                 rows = run(self.spark, relation, {"crowd": self.slices(members)})
                 newest = max(file.sequence for file in members)
-                merged = stage(rows, folder / f"{kind}{newest}", small=self._folds_small)
+                small = sum(file.bytes for file in members) <= SMALL
+                merged = stage(rows, folder / f"{kind}{newest}", small=small)
                 crash.point("mid_compaction")
                 change.added += [
                     self.state.entry(

@@ -1,7 +1,8 @@
 """Signatures: what an operator's state was made by, so that a changed definition is noticed on resume.
 
 A change is resumed when it is sound – an aggregate added (NULL for windows that have older slices) or dropped, a
-shorter allowed lateness – and refused otherwise, with both signatures and the ways out."""
+shorter allowed lateness – and refused otherwise, with both signatures and the ways out. A source that joins a union,
+or leaves it, is a changed path: refused."""
 
 from __future__ import annotations
 
@@ -13,10 +14,17 @@ from tidegate.stream import WindowNode
 
 def signature(node: WindowNode, sequence: int) -> dict[str, Any]:
     """What the state of `node` depends on. `since` is the record from which an aggregate has been folded."""
+    branches = sorted(node.branches, key=lambda branch: branch.source.name)  # a union is the same in any order
+    each = [
+        {
+            "source": branch.source.name,
+            "event_time": branch.source.event_time,
+            "steps": [str(step) for step in branch.steps],
+        }
+        for branch in branches
+    ]
     return {
-        "source": node.source.name,
-        "event_time": node.source.event_time,
-        "steps": [str(step) for step in node.steps],
+        **(each[0] if len(each) == 1 else {what: [branch[what] for branch in each] for what in each[0]}),
         "keys": [list(pair) for pair in node.keys],
         "window": str(node.window),
         "trigger": str(node.trigger),

@@ -40,7 +40,7 @@ class Run(Protocol):
 
     def batch(self, events: Sequence[EventIn]) -> Step: ...
 
-    def watermark(self, us: int) -> Step: ...
+    def watermark(self, us: int, source: str | None = None) -> Step: ...
 
     def clock(self, us: int) -> Step: ...
 
@@ -98,8 +98,8 @@ def _act(run: Run, scene: Scene) -> Step:
     match scene.action:
         case Batch(events=events):
             return run.batch(events)
-        case MoveWatermark(to=to):
-            return run.watermark(to)
+        case MoveWatermark(to=to, source=source):
+            return run.watermark(to, source)
         case MoveClock(to=to):
             return run.clock(to)
         case Restart():

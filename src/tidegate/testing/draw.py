@@ -89,7 +89,8 @@ class _Drawing:
             self._line(line, 13, "#44525f")
         settings = [str(transcript.window), f"trigger {transcript.trigger}", transcript.accumulation]
         settings += [f"allowed lateness {show(transcript.allowed_lateness)}"] if transcript.allowed_lateness else []
-        settings += [f"watermark {transcript.watermark}", f"aggregate {transcript.aggregate}"]
+        watermarks = [f"watermark of {name}: {strategy}" for name, strategy in transcript.sources]
+        settings += [*(watermarks or [f"watermark {transcript.watermark}"]), f"aggregate {transcript.aggregate}"]
         if transcript.then is not None:
             settings.append(f"then {transcript.then.window}, aggregate {transcript.then.aggregate}: its panes")
         for line in wrap("  ·  ".join(settings), 11, RIGHT - 20):
@@ -132,13 +133,16 @@ class _Drawing:
         marks, events_height = self._marks(lane.marks, self.y + 6)
         step_at = self.y + (events_height + 9 if lane.marks else 0)
         panes, panes_height = self._panes(lane.panes, step_at + 5)
-        strip_at = max(step_at + 5 + panes_height, self.y + 31)
+        strip_at = max(step_at + 5 + panes_height, self.y + (44 if lane.sources else 31))
         spans, spans_height = self._spans(lane.spans, strip_at)
         bottom = strip_at + spans_height + 5
         self._watermark(lane, self.y, step_at, bottom)
         self.parts.append(text(shorten(lane.title, 12, LEFT - 24), 20, self.y + 16, 12, fill="#1b2733"))
         said = "no watermark yet" if lane.after is None else f"W = {show_seconds(lane.after)}"
-        self.parts.append(text(shorten(said, 10, LEFT - 24), 20, self.y + 30, 10, fill=COLOURS["watermark"]))
+        each = ", ".join(f"{name} {'–' if at is None else show_seconds(at)}" for name, at in lane.sources)
+        for number, line in enumerate([said, *([each] if each else [])]):
+            y = self.y + 30 + 13 * number
+            self.parts.append(text(shorten(line, 10, LEFT - 24), 20, y, 10, fill=COLOURS["watermark"]))
         self.parts += [*spans, *marks, *panes]
         self.parts.append(element("line", x1=20, y1=bottom, x2=RIGHT, y2=bottom, stroke="#c9d1d9"))
         self.y = bottom
@@ -166,7 +170,7 @@ class _Drawing:
             to_right = x + 7 + room <= RIGHT
             reach = (x - 6, x + 6 + room) if to_right else (x - 6 - room, x + 6)
             y = top + rows.place(*reach) * EVENT_ROW + EVENT_ROW / 2
-            full = show_event(EventOut(event.time, event.key, event.value, event.partition, event.id))
+            full = show_event(EventOut(event.time, event.key, event.value, event.partition, event.id, event.source))
             parts = [title(f"{full} {mark.fate.replace('_', ' ')}"), symbol(mark.fate, x, y)]
             if label:
                 place = (x + 8, "start") if to_right else (x - 8, "end")
@@ -178,6 +182,7 @@ class _Drawing:
     def _event_label(self, mark: Mark) -> str:
         event = mark.event
         parts = [self._key(event.key) + show_number(event.value)]
+        parts += [event.source] if event.source is not None else []
         parts += [f"p{event.partition}"] if self.several_partitions else []
         parts += [f"id {event.id}"] if event.id is not None else []
         return " ".join(parts)

@@ -47,7 +47,8 @@ def show_event(event: EventOut) -> str:
         ("value", event.value),
         ("partition", event.partition),
     ]
-    return _mapping((*fields, *([("id", event.id)] if event.id is not None else [])))
+    fields += [(name, value) for name, value in (("id", event.id), ("source", event.source)) if value is not None]
+    return _mapping(tuple(fields))
 
 
 def _mapping(fields: tuple[tuple[str, Any], ...]) -> str:

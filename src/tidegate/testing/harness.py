@@ -6,7 +6,7 @@ are written as text and decoded by the engine; those for any other are typed by 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,9 +91,10 @@ class Harness:
         standing = {name: Standing(behind_somewhere=True) for name in backlog}
         return self._run(Batch(self.clock, self._records(rows), offsets, standing))
 
-    def move_watermark(self, source: str, to: int) -> Outcome:
-        """A tick that moves a manual watermark."""
-        return self._run(Batch(self.clock, manual={source: to}))
+    def move_watermark(self, source: str | Collection[str], to: int) -> Outcome:
+        """A tick that moves the manual watermark of a source, or of several."""
+        names = [source] if isinstance(source, str) else source
+        return self._run(Batch(self.clock, manual=dict.fromkeys(names, to)))
 
     def move_clock(self, to: int) -> Outcome:
         """A tick at processing time `to`; the clock never goes back."""

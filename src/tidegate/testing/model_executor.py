@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.model import Chain, Event, Model, Pane
+from tidegate.model import SOURCE, Chain, Event, Model, Pane
 from tidegate.model import Step as ModelStep
 from tidegate.testing.outcomes import EventOut, PaneOut, Step
 from tidegate.testing.steps import Aggregate, EventIn
@@ -31,17 +31,23 @@ class ModelRun:
             accumulation=transcript.accumulation,
             allowed_lateness=transcript.allowed_lateness,
             on_time=transcript.on_time,
-            watermark=transcript.watermark,
+            watermark=dict(transcript.sources) or transcript.watermark,
         )
         self._chain = Chain(self._model, Model(transcript.then.window), self._as_event) if transcript.then else None
 
     def batch(self, events: Sequence[EventIn]) -> Step:
         return self._step(
-            self._model.batch(Event(e.time, e.key, e.value, e.partition, e.id, e.arrival) for e in events)
+            self._model.batch(
+                Event(e.time, e.key, e.value, e.partition, e.id, e.arrival, source=e.source or SOURCE) for e in events
+            )
         )
 
-    def watermark(self, us: int) -> Step:
-        return self._step(self._model.move_watermark(us))
+    def watermark(self, us: int, source: str | None = None) -> Step:
+        return self._step(self._model.move_watermark(us if source is None else {source: us}))
+
+    def sources(self) -> dict[str, int | None]:
+        """Where the watermark of each source is."""
+        return self._model.sources
 
     def clock(self, us: int) -> Step:
         return self._step(self._model.move_clock(us))
@@ -57,12 +63,16 @@ class ModelRun:
         said = step.panes if self._chain is None else self._chain.after(step).panes
         return Step(
             panes=tuple(self._pane(pane) for pane in said),
-            late=_events(step.late),
-            partially_late=_events(step.partially_late),
-            future=_events(step.future),
-            duplicates=_events(step.duplicates),
+            late=self._events(step.late),
+            partially_late=self._events(step.partially_late),
+            future=self._events(step.future),
+            duplicates=self._events(step.duplicates),
             watermark=step.watermark,
         )
+
+    def _events(self, events: Sequence[Event]) -> tuple[EventOut, ...]:
+        several = len(self._model.sources) > 1
+        return tuple(EventOut(e.time, e.key, e.value, e.partition, e.id, e.source if several else None) for e in events)
 
     def _pane(self, pane: Pane) -> PaneOut:
         values = pane.values if self._shown == "collect" else None
@@ -76,7 +86,3 @@ class ModelRun:
 
 def _number(pane: Pane, aggregate: Aggregate) -> int | float:
     return len(pane.events) if aggregate == "count" else sum(pane.values)
-
-
-def _events(events: Sequence[Event]) -> tuple[EventOut, ...]:
-    return tuple(EventOut(e.time, e.key, e.value, e.partition, e.id) for e in events)

@@ -35,6 +35,8 @@ class EventOut:
     value: int | float
     partition: int
     id: str | None
+    source: str | None = None
+    """`None` where there is only one."""
 
 
 @dataclass(frozen=True)

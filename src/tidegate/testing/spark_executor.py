@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tidegate.aggregates as tg
 from tidegate.app import App
 from tidegate.contracts import Contract
+from tidegate.model import SOURCE
 from tidegate.operators.sql import END_OF_TIME
 from tidegate.sinks.memory import Memory
 from tidegate.testing.feed import Feed
@@ -53,17 +54,22 @@ class SparkRun:
     def __init__(self, spark: SparkSession, transcript: Transcript) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="tidegate-transcript-"))
         self._shown = transcript.shown
+        self._union = bool(transcript.sources)
         app = App("transcript")
-        events = app.source(
-            "events",
-            Feed(),
-            contract=Contract("t BIGINT, key STRING, value DOUBLE, id STRING"),
-            event_time="timestamp_micros(t)",
-            event_id="id" if transcript.uses_ids else None,
-            watermark=transcript.watermark,
-            keep_duplicates=True,
-            keep_partially_late=True,
-        )
+        streams = [
+            app.source(
+                name,
+                Feed(),
+                contract=Contract("t BIGINT, key STRING, value DOUBLE, id STRING"),
+                event_time="timestamp_micros(t)",
+                event_id="id" if transcript.uses_ids else None,
+                watermark=strategy,
+                keep_duplicates=True,
+                keep_partially_late=True,
+            )
+            for name, strategy in transcript.sources or [(SOURCE, transcript.watermark)]
+        ]
+        events = streams[0].union(*streams[1:]) if self._union else streams[0]
         lateness = "forever" if transcript.allowed_lateness >= END_OF_TIME else f"{transcript.allowed_lateness}us"
         result = (
             events.key_by("key")
@@ -85,15 +91,15 @@ class SparkRun:
         self._harness = Harness(spark, app, self._folder / "checkpoint")
 
     def batch(self, events: Sequence[EventIn]) -> Step:
-        rows = [
-            {"t": e.time, "key": e.key, "value": e.value, "id": e.id, "_partition": e.partition}
-            | ({"_arrival": e.arrival} if e.arrival is not None else {})
-            for e in events
-        ]
-        return self._step(self._harness.feed({"events": rows}))
+        rows: dict[str, list[dict[str, Any]]] = {} if self._union else {SOURCE: []}
+        for e in events:
+            row = {"t": e.time, "key": e.key, "value": e.value, "id": e.id, "_partition": e.partition}
+            row |= {"_arrival": e.arrival} if e.arrival is not None else {}
+            rows.setdefault(e.source or SOURCE, []).append(row)
+        return self._step(self._harness.feed(rows))
 
-    def watermark(self, us: int) -> Step:
-        return self._step(self._harness.move_watermark("events", us))
+    def watermark(self, us: int, source: str | None = None) -> Step:
+        return self._step(self._harness.move_watermark(source or list(self._harness.app.sources), us))
 
     def clock(self, us: int) -> Step:
         return self._step(self._harness.move_clock(us))
@@ -111,12 +117,23 @@ class SparkRun:
 
     def _step(self, outcome: Outcome) -> Step:
         refused = {
-            kind: tuple(_event(letter) for letter in outcome.letters if letter["reason"] == reason)
+            kind: tuple(self._event(letter) for letter in outcome.letters if letter["reason"] == reason)
             for kind, reason in _KINDS.items()
         }
         rows = [row for row in outcome.of(self._last) if row["pane_change"] != "replaced"]
         panes = tuple(self._pane(row) for row in sorted(rows, key=_order))
         return Step(panes=panes, watermark=self._watermark(), **refused)
+
+    def _event(self, letter: dict[str, Any]) -> EventOut:
+        record = json.loads(letter["raw"])
+        return EventOut(
+            time=record["t"],
+            key=record["key"],
+            value=record["value"],
+            partition=int(letter["partition"]),
+            id=record.get("id"),
+            source=letter["source"] if self._union else None,
+        )
 
     def _pane(self, row: dict[str, Any]) -> PaneOut:
         value = row["value"]
@@ -142,14 +159,3 @@ def _order(row: dict[str, Any]) -> tuple[Any, ...]:
 def _micros(instant: datetime) -> int:
     passed = instant - _EPOCH
     return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
-
-
-def _event(letter: dict[str, Any]) -> EventOut:
-    record = json.loads(letter["raw"])
-    return EventOut(
-        time=record["t"],
-        key=record["key"],
-        value=record["value"],
-        partition=int(letter["partition"]),
-        id=record.get("id"),
-    )

@@ -29,6 +29,8 @@ class EventIn:
     partition: int
     id: str | None
     arrival: int | None
+    source: str | None = None
+    """`None` where there is only one."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class MoveWatermark:
+    """With several sources: of the one that is named, or of all."""
+
     to: int
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,12 +95,14 @@ class Scene:
     checks: tuple[Check, ...]
 
 
-def read_scenes(steps: list[Any], aggregate: Aggregate, *, manual: bool) -> tuple[Scene, ...]:
-    """Read the steps; `manual` says whether `watermark:` steps are allowed."""
+def read_scenes(
+    steps: list[Any], aggregate: Aggregate, *, manual: bool, sources: Mapping[str, bool] | None = None
+) -> tuple[Scene, ...]:
+    """Read the steps; `manual` says whether `watermark:` steps are allowed, `sources` the same by name, if several."""
     scenes: list[Scene] = []
     for position, step in enumerate(steps, start=1):
         try:
-            read = _step(step, aggregate, manual)
+            read = _step(step, aggregate, manual, sources or {})
         except TranscriptError as error:
             raise TranscriptError(f"step {position}: {error.message}", hint=error.hint) from error
         if isinstance(read, Action):
@@ -109,17 +116,15 @@ def read_scenes(steps: list[Any], aggregate: Aggregate, *, manual: bool) -> tupl
     return tuple(scenes)
 
 
-def _step(step: Any, aggregate: Aggregate, manual: bool) -> Action | Check:
+def _step(step: Any, aggregate: Aggregate, manual: bool, sources: Mapping[str, bool]) -> Action | Check:
     if not isinstance(step, Mapping) or len(step) != 1:
         raise TranscriptError(f"a step must be a mapping with one field, but is {step!r}")
     ((kind, content),) = step.items()
     match kind:
         case "batch":
-            return Batch(tuple(_event(event) for event in listed(content, "batch")))
+            return Batch(tuple(_event(event, sources) for event in listed(content, "batch")))
         case "watermark":
-            if not manual:
-                raise TranscriptError("watermark steps need a manual watermark; a strategy moves it by itself")
-            return MoveWatermark(micros_of(content, "watermark"))
+            return _move_watermark(content, manual, sources)
         case "clock":
             return MoveClock(micros_of(content, "clock"))
         case "restart":
@@ -129,7 +134,7 @@ def _step(step: Any, aggregate: Aggregate, manual: bool) -> Action | Check:
         case "expect":
             return ExpectPanes(tuple(_expected_pane(pane, aggregate) for pane in listed(content, "expect")))
         case "late" | "partially_late" | "future" | "duplicates":
-            return ExpectEvents(kind, tuple(_expected_event(event, kind) for event in listed(content, kind)))
+            return ExpectEvents(kind, tuple(_expected_event(event, kind, sources) for event in listed(content, kind)))
         case "watermark_is":
             return ExpectWatermark(None if content is None else micros_of(content, "watermark_is"))
         case _:
@@ -137,11 +142,24 @@ def _step(step: Any, aggregate: Aggregate, manual: bool) -> Action | Check:
             raise TranscriptError(f"step {kind!r} is unknown", hint=f"one of {known}")
 
 
-def _event(value: Any) -> EventIn:
+def _move_watermark(content: Any, manual: bool, sources: Mapping[str, bool]) -> MoveWatermark:
+    named = None
+    if sources and isinstance(content, Mapping):
+        if len(content) != 1:
+            raise TranscriptError(f"a watermark step names one source, but is {content!r}")
+        ((name, content),) = content.items()
+        named = choice(name, "source", tuple(sources))
+        manual = sources[named]
+    if not manual:
+        raise TranscriptError("watermark steps need a manual watermark; a strategy moves it by itself")
+    return MoveWatermark(micros_of(content, "watermark"), named)
+
+
+def _event(value: Any, sources: Mapping[str, bool]) -> EventIn:
     if not isinstance(value, Mapping):
         value = {"t": value}
     fields = Fields(value, "event")
-    given = dict(_event_fields(fields, time=fields.need("t")))
+    given = dict(_event_fields(fields, sources, time=fields.need("t")))
     arrival = fields.take("arrival")
     fields.done()
     return EventIn(
@@ -151,19 +169,20 @@ def _event(value: Any) -> EventIn:
         partition=given.get("partition", 0),
         id=given.get("id"),
         arrival=None if arrival is None else micros_of(arrival, "event arrival"),
+        source=given.get("source", next(iter(sources), None)),
     )
 
 
-def _expected_event(value: Any, kind: str) -> Expected:
+def _expected_event(value: Any, kind: str, sources: Mapping[str, bool]) -> Expected:
     if not isinstance(value, Mapping):
         return Expected((("time", micros_of(value, f"{kind} event")),))
     fields = Fields(value, f"{kind} event")
-    expected = Expected(tuple(_event_fields(fields, time=fields.take("t"))))
+    expected = Expected(tuple(_event_fields(fields, sources, time=fields.take("t"))))
     fields.done()
     return expected
 
 
-def _event_fields(fields: Fields, time: Any) -> list[tuple[str, Any]]:
+def _event_fields(fields: Fields, sources: Mapping[str, bool], time: Any) -> list[tuple[str, Any]]:
     """The fields that a given and an expected event share, as far as they are there."""
     found: list[tuple[str, Any]] = []
     if time is not None:
@@ -172,6 +191,8 @@ def _event_fields(fields: Fields, time: Any) -> list[tuple[str, Any]]:
         content = fields.take(name)
         if content is not None:
             found.append((name, read(content, f"event {name}")))
+    if sources and (named := fields.take("source")) is not None:
+        found.append(("source", choice(named, "source", tuple(sources))))
     return found
 
 

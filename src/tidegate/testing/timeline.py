@@ -52,6 +52,8 @@ class Lane:
     marks: tuple[Mark, ...]
     panes: tuple[PaneOut, ...]
     spans: tuple[Span, ...]
+    sources: tuple[tuple[str, int | None], ...] = ()
+    """With several sources: the watermark of each after the step."""
 
 
 def play(transcript: Transcript) -> tuple[Lane, ...]:
@@ -69,7 +71,8 @@ def play(transcript: Transcript) -> tuple[Lane, ...]:
         events = scene.action.events if isinstance(scene.action, Batch) else ()
         marks = windows.judge(_fates(events, step), BEGINNING if before is None else before)
         spans = windows.advance(BEGINNING if step.watermark is None else step.watermark)
-        lanes.append(Lane(_title(scene.action, batches), before, step.watermark, marks, step.panes, spans))
+        sources = tuple(run.sources().items()) if transcript.sources else ()
+        lanes.append(Lane(_title(scene.action, batches), before, step.watermark, marks, step.panes, spans, sources))
         before = step.watermark
     return tuple(lanes)
 
@@ -78,8 +81,8 @@ def _act(run: ModelRun, action: Action) -> Step:
     match action:
         case Batch(events=events):
             return run.batch(events)
-        case MoveWatermark(to=to):
-            return run.watermark(to)
+        case MoveWatermark(to=to, source=source):
+            return run.watermark(to, source)
         case MoveClock(to=to):
             return run.clock(to)
         case Restart():
@@ -92,8 +95,8 @@ def _title(action: Action, batches: int) -> str:
     match action:
         case Batch():
             return f"batch {batches}"
-        case MoveWatermark(to=to):
-            return f"watermark → {show_seconds(to)}"
+        case MoveWatermark(to=to, source=source):
+            return f"{source or 'watermark'} → {show_seconds(to)}"
         case MoveClock(to=to):
             return f"clock → {show_seconds(to)}"
         case Restart():
@@ -112,7 +115,7 @@ def _fates(events: Sequence[EventIn], step: Step) -> tuple[Mark, ...]:
     }
     marks: list[Mark] = []
     for event in reversed(events):
-        seen = EventOut(event.time, event.key, event.value, event.partition, event.id)
+        seen = EventOut(event.time, event.key, event.value, event.partition, event.id, event.source)
         fate: Fate = next((fate for fate, left in refused.items() if left[seen]), "accepted")
         if fate != "accepted":
             refused[fate][seen] -= 1

@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from tidegate.errors import PipelineError, TidegateError
+from tidegate.stream import check_name
 from tidegate.testing.reading import (
     Fields,
     TranscriptError,
@@ -36,6 +37,9 @@ from tidegate.time import FOREVER
 from tidegate.triggers import ACCUMULATIONS, Accumulation, OnTime, Trigger
 from tidegate.watermarks import Manual, WatermarkStrategy
 from tidegate.windows import Window
+
+TAKEN = ("windows", "then", "out")
+"""Names that an executor gives to other parts of the pipeline."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ class Transcript:
     scenes: tuple[Scene, ...]
     path: Path | None = None
     then: Then | None = None
+    sources: tuple[tuple[str, WatermarkStrategy], ...] = ()
+    """With several sources: each with its watermark, which then takes the place of `watermark`."""
 
     @property
     def shown(self) -> Aggregate:
@@ -150,6 +156,7 @@ def _transcript(name: str, fields: Fields, path: Path | None) -> Transcript:
             raise TranscriptError(f"must_fail {must_fail!r} is not a regular expression: {error}") from error
     aggregate = _aggregate(fields)
     then = _then(fields.take("then"), aggregate)
+    sources = _sources(fields.take("sources"), alone="watermark" not in fields)
     watermark = read_watermark(fields.take("watermark", "manual"))
     window = read_window(fields.need("window"))
     trigger = read_trigger(fields.take("trigger", "default"))
@@ -168,10 +175,33 @@ def _transcript(name: str, fields: Fields, path: Path | None) -> Transcript:
         aggregate=aggregate,
         watermark=watermark,
         must_fail=must_fail,
-        scenes=read_scenes(steps, then.aggregate if then else aggregate, manual=isinstance(watermark, Manual)),
+        scenes=read_scenes(
+            steps,
+            then.aggregate if then else aggregate,
+            manual=all(isinstance(strategy, Manual) for strategy in (watermark, *dict(sources).values())),
+            sources={name: isinstance(strategy, Manual) for name, strategy in sources},
+        ),
         path=path,
         then=then,
+        sources=sources,
     )
+
+
+def _sources(value: Any, *, alone: bool) -> tuple[tuple[str, WatermarkStrategy], ...]:
+    """Sources by name, each with its watermark."""
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping) or len(value) < 2:
+        raise TranscriptError(
+            f"sources must be a mapping of at least two names, but is {value!r}",
+            hint="{web: {delay: 5}, mobile: manual}",
+        )
+    if not alone:
+        raise TranscriptError("with sources, each has its own watermark: leave the field 'watermark' out")
+    for name in value:
+        if name in TAKEN:
+            raise TranscriptError(f"source name {name!r} is taken", hint=f"not one of {', '.join(TAKEN)}")
+    return tuple((check_name(name, "source"), read_watermark(given)) for name, given in value.items())
 
 
 def _aggregate(fields: Fields) -> Aggregate:

@@ -18,7 +18,7 @@ from tidegate.deadletter.letter import Reason
 from tidegate.errors import PipelineError
 from tidegate.runtime.drivers import refuse_unsound
 from tidegate.sinks.memory import Memory
-from tidegate.stream import PaneSource
+from tidegate.stream import Branch, PaneSource
 from tidegate.testing.harness import Harness, Outcome
 from tidegate.testing.wire import Row
 from tidegate.time import Duration, micros
@@ -140,11 +140,15 @@ def _for_trial(app: App, manual: bool) -> App:
     copy = App(app.name)
     copy.sources = {n: replace(node, watermark=Manual()) if manual else node for n, node in app.sources.items()}
     for name, node in app.operators.items():  # in order: each is fed by a source, or by one before it
-        source = node.source
-        mine = PaneSource(copy.operators[source.name]) if isinstance(source, PaneSource) else copy.sources[source.name]
-        copy.operators[name] = replace(node, source=mine)
+        copy.operators[name] = replace(node, branches=tuple(_for_copy(copy, branch) for branch in node.branches))
     copy.sinks = {n: SinkNode(n, copy.operators[sink.operator.name], Memory()) for n, sink in app.sinks.items()}
     return copy
+
+
+def _for_copy(copy: App, branch: Branch) -> Branch:
+    name = branch.source.name
+    of_panes = isinstance(branch.source, PaneSource)
+    return replace(branch, source=PaneSource(copy.operators[name]) if of_panes else copy.sources[name])
 
 
 def _with_arrival(row: Row | str | bytes) -> Row | str | bytes:

@@ -1,0 +1,64 @@
+"""Letters: the dead letters of an attempt, source by source.
+
+The folds have staged what was refused; here it is completed with what is the same for the whole batch, written, and
+kept with the files of the checkpoint. A sink that takes dead letters is given the same files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from tidegate.deadletter.write import Circumstances, corrupt_file_letters, write_letters
+from tidegate.runtime.folded import Folded
+from tidegate.runtime.poison import Culprit
+from tidegate.runtime.state import Change
+
+if TYPE_CHECKING:
+    from tidegate.runtime.engine import Batch, Engine
+
+
+class Letters:
+    """Writes and keeps the letters of one attempt."""
+
+    def __init__(self, engine: Engine, batch: Batch, sequence: int) -> None:
+        self.engine, self.batch, self.sequence = engine, batch, sequence
+
+    def write(self, source: str, folds: Sequence[Folded], corrupt: Sequence[Culprit], folder: Path) -> list[Path]:
+        """The refused rows of a source, from all folds that carry some, and its unreadable files, as dead letters."""
+        staged = [path for folded in folds for path in folded.staged.of("dead", "copy")]
+        files = []
+        if staged:
+            write_letters(staged, folder / "letters.parquet", self._about(source))
+            files.append(folder / "letters.parquet")
+        if corrupt:
+            folder.mkdir(parents=True, exist_ok=True)
+            paths = [culprit.file or "" for culprit in corrupt]
+            letters = corrupt_file_letters(paths, [culprit.error for culprit in corrupt], self._about(source))
+            pq.write_table(letters, folder / "files.parquet", compression="zstd")
+            files.append(folder / "files.parquet")
+        return files
+
+    def keep(self, source: str, files: Sequence[Path], change: Change) -> tuple[str, ...]:
+        """Keep written letters in the checkpoint; those that a sink is to be given."""
+        clock, state = self.batch.clock, self.engine.state
+        change.added += [
+            state.entry(path, source, "dead", low=clock, high=clock, sequence=self.sequence) for path in files
+        ]
+        wanted = self.engine.app.letters is not None and source in self.engine.sources
+        return tuple(str(path.relative_to(state.folder)) for path in files) if wanted else ()
+
+    def _about(self, source: str) -> Circumstances:
+        operations, before = self.engine.fed_by(source), self.engine.last.sources.get(source)
+        return Circumstances(
+            self.engine.app.name,
+            source,
+            self.sequence,
+            self.batch.clock,
+            before.watermark if before else None,
+            {operation.node.name: operation.node.allowed_lateness for operation in operations},
+            {operation.node.name: self.engine.before(operation) for operation in operations},
+        )
