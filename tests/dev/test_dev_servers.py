@@ -176,3 +176,13 @@ def test_servers_outlive_the_command_that_started_them(tmp_path: Path) -> None:
     finally:
         assert dev.stop(tmp_path, ["redis"]) == ["redis"]
     assert [status.running for status in dev.status(tmp_path, ["redis"])] == [False]
+
+
+def test_a_server_does_not_keep_a_lock_of_whoever_started_it(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    command = [sys.executable, "-m", "tidegate.cli", "dev", "up", "redis", "--folder", str(tmp_path / "dev")]
+    try:
+        subprocess.run(["flock", str(lock), *command], check=True, capture_output=True)
+        subprocess.run(["flock", "--nonblock", str(lock), "true"], check=True)
+    finally:
+        dev.stop(tmp_path / "dev", delete=True)

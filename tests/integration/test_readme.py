@@ -24,7 +24,7 @@ from tidegate import dev
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md"))]
 DOCUMENTS += [ROOT / "docs" / "how-to" / "test-your-pipeline.md"]
-WITH_SERVERS = [ROOT / "docs" / "how-to" / name for name in ("dev-servers.md", "write-to-kafka.md")]
+WITH_SERVERS = [ROOT / "docs" / "how-to" / name for name in ("dev-servers.md", "kafka.md", "write-to-kafka.md")]
 WITH_SERVERS += [ROOT / "docs" / "reference" / "sinks.md"]
 EXAMPLES = sorted((ROOT / "examples").glob("*/README.md"))
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -93,7 +93,7 @@ class Reader:
                 (self.folder / name[1]).write_text(block.text)
                 return ""
             (self.folder / "_block.py").write_text(block.text)
-            return self.type("python _block.py && rm _block.py")
+            return self.type("python _block.py\nrm _block.py")  # with && bash would not end at a failure
         if block.language == "sh":
             return self.type("".join(line for line in block.text.splitlines(True) if not line.startswith("make ")))
         if block.language == "text" and block.follows:
@@ -144,6 +144,14 @@ def test_everything_in_the_document_runs_with_servers(path: Path, tmp_path: Path
 def test_everything_in_the_example_runs(path: Path, tmp_path: Path) -> None:
     """What the pipeline of an example computes is tested in `tests/examples`, in less time."""
     test_everything_in_the_document_runs_with_servers(path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "block", [Block("python", "raise SystemExit(3)\n", False), Block("sh", "false\ntrue\n", False)]
+)
+def test_a_block_that_fails_is_noticed(block: Block, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="this failed with"):
+        Reader(tmp_path).read(block, "")
 
 
 def test_a_line_that_was_not_printed_is_noticed() -> None:

@@ -11,10 +11,11 @@ from tests.workbench import Bench, at
 
 import tidegate as tg
 from tidegate.errors import BalanceError
+from tidegate.operators.sql import run
 from tidegate.runtime.ledger import PathLine
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -280,3 +281,14 @@ def test_a_transform_that_makes_two_of_an_element_stops_the_batch(bench: Bench) 
     with pytest.raises(BalanceError, match=r"returned an event 2 times"):
         bench.run(app, "drain")
     assert [record.kind for record in bench.records()] == ["claim"]
+
+
+def test_rows_that_are_kept_in_memory_are_read_from_there(spark: SparkSession) -> None:
+    """However often they go into SQL: a view that is dropped takes what is kept under its plan with it."""
+    kept = run(spark, "SELECT id, rand() AS chance FROM {ids}", {"ids": spark.range(8)}).persist()
+    try:
+        first, second = (run(spark, "SELECT * FROM {kept} WHERE id > 2", {"kept": kept}).toArrow() for _ in range(2))
+        assert first.num_rows == 5
+        assert first == second
+    finally:
+        kept.unpersist()

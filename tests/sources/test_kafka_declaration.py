@@ -70,6 +70,7 @@ def test_secrets_are_looked_up_in_the_environment(monkeypatch: pytest.MonkeyPatc
         ("org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node", Unavailable),
         ("…SaslAuthenticationException: Authentication failed: password=hunter2 is wrong", SourceError),
         ("org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server …", SourceError),
+        ("KafkaException: Failed to load SSL keystore hunter2 of type JKS\njava.io.IOException", SourceError),
         ("java.lang.OutOfMemoryError: Java heap space", None),
     ],
 )

@@ -66,6 +66,24 @@ def test_a_csv_source_with_a_manual_watermark(pipeline: Start) -> None:
         run.feed("readings", [])
 
 
+@pytest.mark.spark
+def test_dead_letters_are_shown_and_sent_nowhere(pipeline: Start) -> None:
+    app = tg.App("meters")
+    readings = app.source(
+        "readings", tg.Kafka("127.0.0.1:1", topic="readings"), contract="meter STRING, at TIMESTAMP", event_time="at"
+    )
+    counts = readings.key_by("meter").window("counts", tg.Tumbling("1m")).aggregate(n=tg.count())
+    app.sink("out", counts, tg.KafkaTopic("127.0.0.1:1", "counts"))
+    app.dead_letters(tg.KafkaDeadLetters("127.0.0.1:1"))
+    run = pipeline(app)
+    run.feed("readings", [b"garbage", {"meter": "a", "at": "2026-03-01T12:00:00Z"}])
+    run.restart()
+    assert [(letter["reason"], letter["raw"]) for letter in run.dead_letters()] == [("MALFORMED", b"garbage")]
+    run.drain()
+    assert [pane["n"] for pane in run.panes("counts")] == [1]
+    assert app.letters is not None, "the app itself stays as it is"
+
+
 def test_the_plugin_is_light() -> None:
     """pytest imports it in every project that has Tidegate installed."""
     import subprocess

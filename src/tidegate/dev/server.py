@@ -160,6 +160,7 @@ class Server(ABC):
                     (os.POSIX_SPAWN_DUP2, nothing.fileno(), 0),
                     (os.POSIX_SPAWN_DUP2, log.fileno(), 1),
                     (os.POSIX_SPAWN_DUP2, log.fileno(), 2),
+                    *((os.POSIX_SPAWN_CLOSE, number) for number in _handed_down()),
                 ],
                 setsid=True,
             )
@@ -214,6 +215,16 @@ class Server(ABC):
 
 def _is_alive(state: _State) -> bool:
     return _born(state.pid) == state.born
+
+
+def _handed_down() -> list[int]:
+    """Files that whoever started us left open for us: a lock among them would be held for as long as a server runs."""
+    found = []
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208  # numbers, not files
+        with suppress(OSError):
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+    return found
 
 
 def _born(pid: int) -> str | None:

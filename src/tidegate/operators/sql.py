@@ -65,6 +65,12 @@ def select(columns: Iterable[str], source: Relation, where: str | None = None) -
 
 
 def run(spark: SparkSession, relation: Relation, frames: Mapping[str, DataFrame]) -> DataFrame:
-    """The relation as a DataFrame; nothing is computed yet."""
+    """The relation as a DataFrame; nothing is computed yet.
+
+    PySpark makes a view of each frame and drops it again, and with a view Spark lets go of what it keeps in memory for
+    the view's plan: rows that are persisted would be computed anew by everyone who reads them. Under a filter, which
+    the optimiser removes, they are another plan (under a select they would be the same: Spark looks through it).
+    """
     text = relation if relation.startswith("SELECT ") else select(["*"], relation)
-    return spark.sql(text, args=None, **frames)
+    views = {name: frame.where("true") if frame.is_cached else frame for name, frame in frames.items()}
+    return spark.sql(text, args=None, **views)

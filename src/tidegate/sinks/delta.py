@@ -32,7 +32,7 @@ from tidegate import crash
 from tidegate.errors import SinkError, Unavailable
 from tidegate.sinks.base import Delivery, SinkTarget
 from tidegate.sinks.delta_spark import column_ddl, features_of, own_session, pairs, quote, sentence, versions
-from tidegate.sinks.marker import refuse_if_fenced, refuse_if_gone_back
+from tidegate.sinks.marker import LookFirst, refuse_if_fenced, refuse_if_gone_back
 from tidegate.sinks.panes import PANE, WINDOW, read_panes, reduce_panes
 from tidegate.sinks.tables import refuse_equal_names, refuse_foreign_table
 
@@ -81,7 +81,7 @@ class Delta:
         return DeltaWriter(self, target)
 
 
-class DeltaWriter:
+class DeltaWriter(LookFirst):
     """A `SinkWriter` that commits to a Delta table through the session of the engine."""
 
     def __init__(self, sink: Delta, target: SinkTarget) -> None:
@@ -94,16 +94,13 @@ class DeltaWriter:
         self._view = f"tidegate_{uuid4().hex}"
         with self._explained():
             self._spark = own_session()
-        self._known = self._take_claim()  # the last record that was seen confirmed
+        self._known = self._take_claim()
 
-    def confirmed(self) -> int | None:
-        return self._look()
+    def close(self) -> None:
+        """The session belongs to the engine."""
 
-    def deliver(self, delivery: Delivery) -> int:
-        confirmed = self._look()
-        self._known = confirmed
-        if confirmed is not None and confirmed >= delivery.sequence:
-            return 0
+    def _write(self, delivery: Delivery) -> int:
+        confirmed = self._known
         self._take_claim()  # a table that came into being after we were opened does not know us yet
         panes = read_panes(delivery.files, self._target)
         with self._explained():
@@ -116,9 +113,6 @@ class DeltaWriter:
                     hint="this version of Delta does not keep transaction identifiers; see `tidegate doctor`",
                 )
         return changed
-
-    def close(self) -> None:
-        """The session belongs to the engine."""
 
     def _commit(self, sequence: int, panes: pa.Table) -> int:
         """Rows and marker in one commit; how many rows it changed."""

@@ -1,13 +1,40 @@
 """The marker: what a sink has applied, and who may apply more. The two judgements that every sink makes about it.
 
 A marker holds the number of the last record applied and the claim of the writer that may apply the next. Each sink
-keeps it in the place and in the transaction of its rows; these functions only judge what was found there.
+keeps it in the place and in the transaction of its rows; these functions only judge what was found there. A sink whose
+server cannot look and write in one go looks first (`LookFirst`), and makes the write itself refuse what has changed.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from tidegate.errors import Fenced, SinkError
-from tidegate.sinks.base import SinkTarget
+from tidegate.sinks.base import Delivery, SinkTarget
+
+
+class LookFirst(ABC):
+    """A writer that looks at its marker before each record; what was applied before is not applied again."""
+
+    _known: int | None
+    """The last record that was seen confirmed."""
+
+    def confirmed(self) -> int | None:
+        return self._look()
+
+    def deliver(self, delivery: Delivery) -> int:
+        self._known = self._look()
+        if self._known is not None and self._known >= delivery.sequence:
+            return 0
+        return self._write(delivery)
+
+    @abstractmethod
+    def _look(self) -> int | None:
+        """The last record applied, as the marker says; refused when the marker is not ours to write on."""
+
+    @abstractmethod
+    def _write(self, delivery: Delivery) -> int:
+        """Apply a record that was not applied before, and move the marker; how many rows it changed."""
 
 
 def refuse_if_fenced(target: SinkTarget, claim: int) -> None:

@@ -32,7 +32,7 @@ import pyarrow as pa
 from tidegate import crash
 from tidegate.errors import SinkError, Unavailable
 from tidegate.sinks.base import Delivery, SinkTarget
-from tidegate.sinks.marker import refuse_if_fenced, refuse_if_gone_back, vanished
+from tidegate.sinks.marker import LookFirst, refuse_if_fenced, refuse_if_gone_back, vanished
 from tidegate.sinks.panes import Changes, read_panes, reduce_panes
 from tidegate.sinks.redis_rows import fields_of, packed_deletes, packed_upserts
 from tidegate.time import Duration, positive
@@ -144,7 +144,7 @@ class Redis:
         return f"{parts.hostname or ''}{port}{parts.path}"
 
 
-class RedisWriter:
+class RedisWriter(LookFirst):
     """A `SinkWriter` that applies records by a script."""
 
     def __init__(self, sink: Redis, server: str, target: SinkTarget) -> None:
@@ -165,16 +165,12 @@ class RedisWriter:
         except BaseException:
             self.close()
             raise
-        self._known = _number(sequence)  # the last record that was seen confirmed
+        self._known = _number(sequence)
 
-    def confirmed(self) -> int | None:
-        return self._look()
+    def close(self) -> None:
+        self._redis.close()
 
-    def deliver(self, delivery: Delivery) -> int:
-        confirmed = self._look()
-        self._known = confirmed
-        if confirmed is not None and confirmed >= delivery.sequence:
-            return 0
+    def _write(self, delivery: Delivery) -> int:
         panes = read_panes(delivery.files, self._target)
         empty = panes.slice(0, 0)
         steps = list(self._steps(reduce_panes(panes, self._target.key))) if panes.num_rows else [(empty, empty)]
@@ -187,11 +183,7 @@ class RedisWriter:
         self._known = delivery.sequence
         return changed
 
-    def close(self) -> None:
-        self._redis.close()
-
     def _look(self) -> int | None:
-        """The marker, refused when it is not ours to write on."""
         with self._explained():
             sequence, claim = self._redis.hmget(self._marker, ["sequence", "claim"])
         return self._judge(sequence, claim)

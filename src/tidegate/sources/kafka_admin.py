@@ -134,6 +134,13 @@ class Cluster:
 
 def meaning(said: str, servers: str, topic: str, options: Mapping[str, str]) -> TidegateError | None:
     """What the words of a Kafka client mean to a user; None when they are not among those that we know."""
+    if "Failed to load SSL keystore" in said:  # before the broker is asked anything
+        absent = re.search(r"NoSuchFileException|FileNotFoundException", said)
+        why = "there is no such file" if absent else "its password is wrong, or the file is no such store"
+        return SourceError(
+            f"a key store or trust store of the source on {servers} cannot be opened: {why}",
+            hint="see ssl.truststore.location and ssl.truststore.password, ssl.keystore.location and …password",
+        )
     if match := _REFUSED.search(said):
         return SourceError(
             f"Kafka at {servers} refuses us: {match[1]}{hidden(match[2][:200], options)}",

@@ -1,7 +1,8 @@
 """A trial: your own app on the real engine, in a test that has time in its hands.
 
 Sources keep their contract, encoding and watermark, but what they read comes from the test; sinks are replaced by
-memory, so no test writes into a warehouse. Everything between the two is what runs in production: decoding, routing,
+memory, so no test writes into a warehouse, and a sink for dead letters (`app.dead_letters`) by nothing: what it would
+be sent is what `Trial.dead_letters` returns. Everything between the two is what runs in production: decoding, routing,
 state files, records, resume. Each call is one micro-batch.
 """
 
@@ -110,7 +111,7 @@ class Trial:
         ]
 
     def dead_letters(self, reason: Reason | None = None) -> list[dict[str, Any]]:
-        """All dead letters so far, or those with a reason."""
+        """All dead letters so far, or those with a reason; the app's own sink for them, if any, is sent none."""
         if reason is not None:
             self._known(reason, get_args(Reason), "reason")
         letters = [letter for outcome in self._outcomes for letter in outcome.letters]
@@ -136,7 +137,7 @@ class Trial:
 
 
 def _for_trial(app: App, manual: bool) -> App:
-    """A copy of the app whose sinks are memory; the given one stays as it is."""
+    """A copy of the app whose sinks are memory, and without one for dead letters; the given one stays as it is."""
     copy = App(app.name)
     copy.sources = {n: replace(node, watermark=Manual()) if manual else node for n, node in app.sources.items()}
     for name, node in app.operators.items():  # in order: each is fed by a source, or by one before it
