@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from tidegate.operators.fold import STATE_FATES
 from tidegate.operators.open import Shape, ask, gather_fixed, gather_rolling, tell
-from tidegate.operators.session import gather_sessions, take_back
+from tidegate.operators.session import gather_sessions, refused, take_back
 from tidegate.operators.session_cap import gather_cut_sessions, take_back_once
 from tidegate.operators.sql import Relation, quote, run, select
 from tidegate.operators.trigger import Turn
@@ -62,7 +62,7 @@ class OpenOperation(Operation):
         staged = self._stage(result, folder)
         change = Change(self._entries(staged, moment), [file.path for file in kept])
         if folded is not None and isinstance(self.node.window, Session):
-            self._settle(folded, staged)
+            self._settle(folded, staged, self._refuse(candidates, staged.of("late"), folder.parent / "refused"))
         return Fired(staged.of("pane"), count_panes(staged, "pane"), change)
 
     def keep_panes(self, paths: list[Path], sequence: int) -> list[StateFile]:
@@ -118,6 +118,8 @@ class OpenOperation(Operation):
         turn: Turn,
     ) -> DataFrame | None:
         frames: dict[str, DataFrame] = {}
+        if not (self.shape.is_cut or self.shape.keeps_ids):  # then they are rows like others, and one scan reads all
+            slices, candidates = [*slices, *candidates], []
         if slices:
             frames["fresh"] = self._input(slices)
         if candidates:
@@ -134,7 +136,6 @@ class OpenOperation(Operation):
     def _relation(self, given: dict[str, Relation], turn: Turn) -> Relation:
         fresh, candidates, kept = given.get("fresh"), given.get("candidates"), given.get("kept")
         shape = self.shape
-        letter = f"STRUCT<partition: STRING, dead: {shape.merging.types['_dead']}, twin: BOOLEAN>"
         if self._has_history:
             asked = ask(shape, gather_rolling(shape, fresh, given.get("history"), kept), turn)
         elif shape.session is None:
@@ -145,7 +146,7 @@ class OpenOperation(Operation):
             asked = ask(shape, gather_sessions(shape, fresh, candidates, kept, turn), turn)
         if shape.keeps_said:
             asked = take_back_once(shape, asked) if shape.is_cut else take_back(asked)
-        return tell(shape, asked, letter if candidates else None)
+        return tell(shape, asked)
 
     def _input(self, paths: list[Path]) -> DataFrame:
         return self.spark.read.schema(self._input_schema()).parquet(*map(str, paths))
@@ -170,30 +171,47 @@ class OpenOperation(Operation):
 
     def _stage(self, result: DataFrame, folder: Path) -> Staged:
         staged = stage(result, folder, "_kind", small=self._fired_rows <= SMALL)
-        self._fired_rows = staged.rows("pane", "open", "dead")
+        self._fired_rows = staged.rows("pane", "open", "late")
         return staged
 
     def _entries(self, staged: Staged, moment: Moment) -> list[StateFile]:
         """The new table. `low` and `high` are the first and last end in it."""
         entries = []
+        window = self.node.window
+        column, gap = ("_end", 0)
+        if isinstance(window, Session) and not self.shape.keeps_bounds:
+            column, gap = "_last", window.gap
         for path in staged.of("open"):
-            ends = pq.read_table(path, columns=["_end"])["_end"]
-            low, high = pc.min(ends).as_py(), pc.max(ends).as_py()
+            ends = pq.read_table(path, columns=[column])[column]
+            low, high = pc.min(ends).as_py() + gap, pc.max(ends).as_py() + gap
             entries.append(self.state.entry(path, self.node.name, "open", low=low, high=high, sequence=moment.sequence))
         return entries
 
-    def _settle(self, folded: Folded, staged: Staged) -> None:
+    def _refuse(self, candidates: list[Path], late: list[Path], folder: Path) -> list[Path]:
+        """Stage the letters of the candidates that the sessions did not take in; mostly there are none to look for."""
+        if not candidates or not (late or self.shape.keeps_ids):
+            return []
+        frames = {"candidates": self._input(candidates)}
+        if late:
+            frames["late"] = self.spark.read.schema(self.shape.ddl).parquet(*map(str, late))
+        few = sum(pq.read_metadata(path).num_rows for path in candidates) <= SMALL
+        if few:  # then one task looks them up, without a shuffle
+            frames = {name: frame.coalesce(1) for name, frame in frames.items()}
+        relation = refused(self.shape, "{candidates}", "{late}" if late else None)
+        return stage(run(self.spark, relation, frames), folder, small=few).of("")
+
+    def _settle(self, folded: Folded, staged: Staged, letters: list[Path]) -> None:
         """Candidates are judged now: the ledger learns who was accepted, counted on the sessions, and who is late."""
         for fate in (*STATE_FATES, "candidate"):
             folded.fates.pop(fate, None)
         counted = staged.table("pane", "open", columns=["_arrived"])
         folded.fates["slice"] = (pc.sum(counted["_arrived"]).as_py() or 0) if counted is not None else 0
-        for path in staged.of("dead"):
-            letters = pq.read_table(path)
-            repeated = pc.equal(pc.struct_field(letters["_dead"], "reason"), "DUPLICATE")
+        for path in letters:
+            rows = pq.read_table(path)
+            repeated = pc.equal(pc.struct_field(rows["_dead"], "reason"), "DUPLICATE")
             folded.repeated += pc.sum(repeated).as_py()
             if not self.node.source.keep_duplicates:
-                letters = letters.filter(pc.invert(repeated))
-                pq.write_table(letters, path, compression="zstd")
+                pq.write_table(rows.filter(pc.invert(repeated)), path, compression="zstd")
             folded.dead["LATE"] = folded.dead.get("LATE", 0) + len(repeated) - pc.sum(repeated).as_py()
-        folded.staged.files["dead"] = [*folded.staged.of("dead"), *staged.of("dead")]
+        folded.staged.files["dead"] = [*folded.staged.of("dead"), *letters]
+        folded.staged.files["late"] = staged.of("late")  # nobody needs them any more
