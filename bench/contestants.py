@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ import tidegate as tg
 from tidegate.runtime.drivers import run
 from tidegate.runtime.reports import RunOptions
 from tidegate.testing.harness import Quiet
+from tidegate.triggers import Accumulation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,9 +37,18 @@ class Outcome:
     accepted: int
     dead_lettered: int
     wall: float
+    panes: dict[str, int] = field(default_factory=dict)
 
 
-def tidegate(spark: SparkSession, data: Path, out: Path, window: tg.Hopping | tg.Session, batches: int) -> Outcome:
+def tidegate(
+    spark: SparkSession,
+    data: Path,
+    out: Path,
+    window: tg.Hopping | tg.Session,
+    batches: int,
+    lateness: str = "0s",
+    accumulation: Accumulation = "accumulating",
+) -> Outcome:
     """The query on Tidegate, as `tidegate run --once` would run it."""
     shutil.rmtree(out, ignore_errors=True)
     app = tg.App("bench")
@@ -49,7 +59,8 @@ def tidegate(spark: SparkSession, data: Path, out: Path, window: tg.Hopping | tg
         event_time="ts",
         watermark=tg.Watermark(delay="1m", max_future=None),
     )
-    result = events.key_by("key").window("windows", window).aggregate(n=tg.count(), total=tg.sum("value"))
+    windows = events.key_by("key").window("windows", window, allowed_lateness=lateness, accumulation=accumulation)
+    result = windows.aggregate(n=tg.count(), total=tg.sum("value"))
     app.sink("log", result, tg.ParquetLog(str(out / "log")))
     started = time.monotonic()
     watcher = Quiet()
@@ -58,7 +69,7 @@ def tidegate(spark: SparkSession, data: Path, out: Path, window: tg.Hopping | tg
     totals = watcher.reports[-1].totals
     line = totals.operators["windows"]
     assert totals.unaccounted() == 0
-    return Outcome(seconds[:batches], line.accepted, line.late, time.monotonic() - started)
+    return Outcome(seconds[:batches], line.accepted, line.late, time.monotonic() - started, dict(line.panes))
 
 
 def native(

@@ -16,7 +16,8 @@ START = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z in µs
 class Shape:
     """`batches` files of `rows` events; each covers `span_s` seconds of event time.
 
-    `late_share` come up to 10 min late.
+    `late_share` come up to 10 min late. `turnover` keys leave with each batch and as many new ones come, so that
+    sessions end; with 0 the keys stay the same.
     """
 
     name: str
@@ -25,9 +26,10 @@ class Shape:
     keys: int
     span_s: int
     late_share: float = 0.02
+    turnover: int = 0
 
     def write(self, folder: Path) -> Path:
-        target = folder / f"{self.name}-{self.batches}x{self.rows}-{self.keys}-{self.span_s}"
+        target = folder / f"{self.name}-{self.batches}x{self.rows}-{self.keys}-{self.span_s}-{self.turnover}"
         if (target / "_complete").exists():
             return target
         target.mkdir(parents=True, exist_ok=True)
@@ -37,7 +39,7 @@ class Shape:
             time = START + number * span + random.integers(0, span, self.rows)
             late = random.random(self.rows) < self.late_share
             time = time - np.where(late, random.integers(60_000_000, 660_000_000, self.rows), 0)
-            key = (random.random(self.rows) ** 3 * self.keys).astype(np.int64)
+            key = (random.random(self.rows) ** 3 * self.keys).astype(np.int64) + number * self.turnover
             table = pa.table(
                 {
                     "ts": pa.array(time, pa.timestamp("us", tz="UTC")),

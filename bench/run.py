@@ -3,7 +3,10 @@
 Steady state comes late – the JIT needs 15 batches and more – so the first half of every run is left out. Rounds
 alternate, and the median counts. Figures are of this machine and this run; `--quick` is a cold look, and says so.
 
-    python bench/run.py [--quick] [--only tumbling,hopping,session,tiny] [--rounds N]
+    python bench/run.py [--quick] [--only tumbling,hopping,session,visits,retraction,tiny] [--rounds N]
+
+`session` has 100 K keys that never rest: every session stays open, and grows. `visits` has keys that come and go:
+a session ends for each one that begins.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from data import Shape
 
 import tidegate as tg
 from tidegate.runtime.session import make_session
+from tidegate.triggers import Accumulation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,6 +98,39 @@ def tiny(rounds: int) -> dict[str, Any]:
     }
 
 
+CORRECTIONS: dict[str, tuple[str, Accumulation]] = {
+    "late events refused": ("0s", "accumulating"),
+    "late panes": ("12m", "accumulating"),
+    "late panes, retracting": ("12m", "retracting"),
+}
+
+
+def corrections(name: str, shape: Shape, window: Any, rounds: int) -> dict[str, Any]:
+    """What late panes cost, and what retraction adds: the same query and events, with 2 % that come late."""
+    spark = make_session("bench")
+    data = shape.write(OUT / "data")
+    times: dict[str, list[float]] = {mode: [] for mode in CORRECTIONS}
+    panes: dict[str, dict[str, int]] = {}
+    for number in range(rounds):
+        print(f"  {name} round {number + 1}:", end="", flush=True)
+        for mode, (lateness, accumulation) in CORRECTIONS.items():
+            ours = tidegate(spark, data, OUT / "tidegate", window, shape.batches, lateness, accumulation)
+            times[mode].append(steady(ours))
+            panes[mode] = {"dead_lettered": ours.dead_lettered, **ours.panes}
+            print(f" {mode} {steady(ours):.2f} s;", end="", flush=True)
+        print()
+    medians = {mode: statistics.median(seconds) for mode, seconds in times.items()}
+    refused, late, retracting = medians.values()
+    return {
+        "workload": name,
+        "events": shape.batches * shape.rows,
+        "seconds_per_batch": medians,
+        "late_panes_add_percent": round(100 * (late / refused - 1)),
+        "retraction_adds_percent": round(100 * (retracting / late - 1)),
+        "events_by_fate": panes,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few small batches: cold figures, minutes less")
@@ -114,6 +151,15 @@ def main() -> None:
         shape = Shape("session", batches, 1_000_000, 100_000, 60)
         providers = ["memory", "rocksdb"]
         results.append(compare("session, gap 5 min", shape, tg.Session("5m"), session, providers, rounds))
+    if "visits" in wanted:
+        shape = Shape("visits", batches, 1_000_000, 100_000, 60, turnover=10_000)
+        providers = ["memory", "rocksdb"]
+        results.append(compare("session, keys come and go", shape, tg.Session("5m"), session, providers, rounds))
+    if "retraction" in wanted:
+        fixed = Shape("tumbling", batches, 500_000, 50_000, 60)
+        results.append(corrections("tumbling, corrected", fixed, tg.Tumbling("1m"), rounds))
+        visits = Shape("visits", batches, 500_000, 50_000, 60, turnover=5_000)
+        results.append(corrections("session, corrected", visits, tg.Session("5m"), rounds))
     if "hopping" in wanted:
         shape = Shape("hopping", 6 if options.quick else 16, 500_000, 10_000, 60)
         results.append(compare("hopping 60 min by 1 min", shape, tg.Hopping("60m", "1m"), hopping, ["memory"], 1))
@@ -125,6 +171,9 @@ def main() -> None:
         seconds = ", ".join(f"{who} {value:.2f}" for who, value in result["seconds_per_batch"].items())
         ratios = ", ".join(f"{ratio}x {who}" for who, ratio in result.get("times_faster_than", {}).items())
         print(f"  {result['workload']:28} {seconds}   {ratios}")
+        if "retraction_adds_percent" in result:
+            added = (result["late_panes_add_percent"], result["retraction_adds_percent"])
+            print(f"    late panes add {added[0]} % to a batch, retraction {added[1]} % to that")
         for who, fate in result.get("events_by_fate", {}).items():
             print(f"    {who}: " + ", ".join(f"{name} {number:,}" for name, number in fate.items()))
     print(f"written to {OUT / 'results.json'}")

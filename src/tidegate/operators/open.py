@@ -6,10 +6,10 @@ before its events have come. So these operators keep a table of what is open. A 
 
 1. *gathers* the open rows and its own slices into windows (`gather_fixed`, `gather_rolling`, `session`, `session_cap`),
 2. *asks* the trigger, per window,
-3. *tells* what follows: panes, what they take back, the rows that stay open, and (sessions) the events that turned
-   out late –
+3. *tells* what follows: panes, what they take back, the rows that stay open, and (sessions) the stretches of time
+   whose events turned out late –
 
-all in one relation, told apart by ``_kind``: ``pane``, ``open`` or ``dead``.
+all in one relation, told apart by ``_kind``: ``pane``, ``open`` or ``late``.
 
 A window's row holds its merged partials – of everything so far, or in discarding mode of what no pane has shown –,
 the number of elements no pane has shown (``_news``), the index of its next pane, what it has said and not taken back
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.operators.assign import Assignment
 from tidegate.operators.fire import Merging, merged_partials, windows_of
-from tidegate.operators.fold import key_columns, letter_fields
+from tidegate.operators.fold import key_columns
 from tidegate.operators.rolling import rolling_windows
 from tidegate.operators.sql import END_OF_TIME, Relation, Thresholds, quote, select, user
 from tidegate.operators.trigger import Question, Turn, question
@@ -33,7 +33,7 @@ from tidegate.triggers import Default, FinalOnly
 from tidegate.windows import Rolling, Session
 
 if TYPE_CHECKING:
-    from tidegate.stream import Input, WindowNode
+    from tidegate.stream import WindowNode
 
 
 def needs_open_state(node: WindowNode) -> bool:
@@ -79,23 +79,19 @@ class Shape:
         return self.node.speaks_once
 
     @property
+    def keeps_bounds(self) -> bool:
+        """The bounds of a session that has said nothing are those of its events, and nobody asks what they were."""
+        return self.session is None or self.is_cut or not self.speaks_last
+
+    @property
     def keeps_ids(self) -> bool:
         """A session remembers the ids of its events itself: when they may be forgotten is known to nobody else."""
         return self.session is not None and any(branch.source.event_id is not None for branch in self.node.branches)
 
     @property
     def mixes_sources(self) -> bool:
-        """Sessions hold events of several sources.
-
-        Each id names its source, and the letters of events that may turn out late are a struct with a field for each.
-        """
+        """Sessions hold events of several sources: then each id names its source."""
         return self.session is not None and self.node.is_union
-
-    def letters(self, dead: str) -> list[tuple[Input, str]]:
-        """The sources, each with where its letter is found in a column of letters."""
-        if not self.mixes_sources:
-            return [(self.node.source, dead)]
-        return [(branch.source, f"{dead}.{quote(branch.source.name)}") for branch in self.node.branches]
 
     @property
     def said_type(self) -> str:
@@ -123,7 +119,7 @@ class Shape:
         """The table of open windows: column → type."""
         types = self.merging.types
         found = {key: types[key.strip("`")] for key in self.keys}
-        found |= {"_start": "BIGINT", "_end": "BIGINT"}
+        found |= {"_start": "BIGINT", "_end": "BIGINT"} if self.keeps_bounds else {}
         found |= {partial: types[partial.strip("`")] for partial in self.partials}
         found |= dict.fromkeys(self.befores, "BOOLEAN") | {"_news": "BIGINT", "_index": "INT"}
         if self.keeps_said:
@@ -204,8 +200,9 @@ def ask(shape: Shape, windows: Relation, turn: Turn) -> Relation:
         *[f"{limit[3 + i]} = 1 AS _crossed_{i}" for i in range(len(now.intervals))],
     ]
     moment = select(["*", *flags], windows)
-    due = f"(({now.fires}) AND (_news > 0 OR ({now.on_time})))"
-    speaks = f"NOT _late AND ({due} OR (_closing AND _news > 0)) AS _speaks"
+    closes = "(_closing AND _news > 0)"
+    due = f"({now.fires}) AND (_news > 0 OR ({now.on_time}))"
+    speaks = f"NOT _late AND {closes if shape.speaks_last else f'(({due}) OR {closes})'} AS _speaks"
     timing = "CASE WHEN _is_late THEN 'late' WHEN _is_on_time THEN 'on_time' ELSE 'early' END AS _timing"
     asked = select(["*", speaks, timing], moment)
     values = []
@@ -215,82 +212,70 @@ def ask(shape: Shape, windows: Relation, turn: Turn) -> Relation:
     return select(["*", *values], asked)
 
 
-def tell(shape: Shape, asked: Relation, letters: str | None = None) -> Relation:
-    """What comes of the windows: panes, rows that stay open, dead letters.
+def tell(shape: Shape, asked: Relation) -> Relation:
+    """What comes of the windows: panes, rows that stay open, and (sessions) stretches that are late.
 
-    `asked` has ``_back``, the panes to take back, when the operator keeps what it has said; `letters` is the type of
-    the dead letters of windows that turned out late.
+    `asked` has ``_back``, the panes to take back, when the operator keeps what it has said.
     """
-    rows = f"CASE WHEN NOT _closing AND NOT _late THEN array({_output(shape, letters, 'open')}) ELSE array() END"
-    if shape.is_cut:
-        each = f"transform(_rows, r -> {_output(shape, letters, 'open', row='r')})"
-        rows = f"CASE WHEN NOT _closing AND NOT _late THEN {each} ELSE array() END"
-    outputs = []
+    stays = "CASE WHEN _late THEN 'late' WHEN NOT _closing THEN 'open' END"
+    if shape.speaks_last and not shape.is_cut:
+        # What speaks has closed, so each window is one thing only.
+        kinds = ["*", f"CASE WHEN _speaks THEN 'pane' ELSE {stays} END AS _kind", "'upsert' AS _change"]
+        told = select(["*", "true AS _counts"], select(kinds, asked), "_kind IS NOT NULL")
+    else:
+        told = _told_apart(shape, asked, stays)
+    columns = [
+        "_kind",
+        *_pane_columns(shape),
+        *[f"CASE WHEN _kind != 'pane' THEN {sql} END AS {name}" for name, sql in _open_columns(shape).items()],
+    ]
+    if shape.session is not None:
+        # One row of each session tells how many events of this batch it took in: the output side of the ledger.
+        columns.append("CASE WHEN _counts AND NOT _late THEN _arrived ELSE 0L END AS _arrived")
+    return select(columns, told)
+
+
+def _told_apart(shape: Shape, asked: Relation, stays: str) -> Relation:
+    """Several things may come of a window: a row for each."""
+    outputs, pane = [], "'pane'"
     if shape.keeps_said:
         change, back = "retract", "_back"
         if shape.node.accumulation != "retracting":
             # Readers were promised no retractions, but a table must let go of windows that no longer exist.
             change, back = "replaced", "filter(_back, s -> s.lo != _start OR s.hi != _end)"
-        outputs.append(f"transform({back}, s -> {_output(shape, letters, 'pane', change=change, said='s')})")
-    outputs.append(f"CASE WHEN _speaks THEN array({_output(shape, letters, 'pane', change='upsert')}) ELSE array() END")
-    outputs.append(rows)
-    if letters is not None:
-        refused = "CASE WHEN _late THEN _letters ELSE filter(_letters, l -> l.twin) END"
-        outputs.append(f"transform({refused}, l -> {_output(shape, letters, 'dead', letter='l')})")
+        outputs.append(f"transform({back}, s -> {_output(shape, pane, change=change, said='s')})")
+    says = _output(shape, pane, change="upsert", counts="true")
+    outputs.append(f"CASE WHEN _speaks THEN array({says}) ELSE array() END")
+    if shape.is_cut:
+        # Of the rows of a cut session, the first counts.
+        row = _output(shape, stays, row="r", counts="NOT _speaks AND r._first = _start")
+        rows = f"transform(_rows, r -> {row})"
+    else:
+        # A session that got new events speaks or stays open.
+        rows = f"array({_output(shape, stays, counts='NOT _speaks')})"
+    outputs.append(f"CASE WHEN _late OR NOT _closing THEN {rows} ELSE array() END")
     exploded = select(["*", f"explode(concat({', '.join(outputs)})) AS _o"], asked)
-    columns = [
-        "_o.kind AS _kind",
-        *_pane_columns(shape),
-        *[f"CASE WHEN _o.kind = 'open' THEN {sql} END AS {name}" for name, sql in _open_columns(shape).items()],
-    ]
-    if shape.session is not None:
-        # One row of each session tells how many events of this batch it took in: the output side of the ledger.
-        columns.append("CASE WHEN _o.counts AND NOT _late THEN _arrived ELSE 0L END AS _arrived")
-    if letters is not None:
-        columns += ["_o.letter.partition AS _partition", f"{_dead(shape)} AS _dead"]
-    return select(columns, exploded)
+    return select(["*", "_o.kind AS _kind", "_o.change AS _change", "_o.counts AS _counts"], exploded)
 
 
-def _dead(shape: Shape) -> str:
-    """The letter of a refused event: it was written as LATE; in a session that is open only a repeat is refused."""
-    changed = {"reason": "'DUPLICATE'", "error": "'same id and event time as an earlier event'"}
-    repeats = []
-    for source, letter in shape.letters("_o.letter.dead"):
-        fields = ", ".join(f"'{name}', {changed.get(name, f'{letter}.{name}')}" for name in letter_fields(source))
-        repeat = f"CASE WHEN {letter} IS NOT NULL THEN named_struct({fields}) END"
-        repeats.append(f"'{source.name}', {repeat}" if shape.mixes_sources else repeat)
-    repeated = f"named_struct({', '.join(repeats)})" if shape.mixes_sources else repeats[0]
-    return f"CASE WHEN _o.kind != 'dead' OR _late THEN _o.letter.dead ELSE {repeated} END"
-
-
-def _output(
-    shape: Shape, letters: str | None, kind: str, *, change: str = "", said: str = "", row: str = "", letter: str = ""
-) -> str:
+def _output(shape: Shape, kind: str, *, change: str = "", said: str = "", row: str = "", counts: str = "false") -> str:
     """One thing that comes of a window, as a struct; all have the same fields."""
-    fields = [f"'kind', '{kind}'", f"'change', '{change}'"]
-    if shape.session is not None:
-        # A session that got new events speaks or stays open. Of the rows of a cut session, the first counts.
-        counts = "NOT _speaks" if kind == "open" else "true" if change == "upsert" else "false"
-        if row:
-            counts += " AND r._first = _start"
-        fields.append(f"'counts', {counts}")
+    fields = [f"'kind', {kind}", f"'change', '{change}'", f"'counts', {counts}"]
     if shape.keeps_said:
         fields.append(f"'said', {said or f'CAST(NULL AS {shape.said_type})'}")
     if shape.is_cut:
         fields.append(f"'row', {row or 'CASE WHEN false THEN get(_rows, 0) END'}")
-    if letters is not None:
-        fields.append(f"'letter', {letter or f'CAST(NULL AS {letters})'}")
     return f"named_struct({', '.join(fields)})"
 
 
 def _pane_columns(shape: Shape) -> list[str]:
     node = shape.node
-    is_pane = "_o.kind = 'pane'"
+    is_pane = "_kind = 'pane'"
 
     def of(now: str, said: str) -> str:
         if not shape.keeps_said:
             return f"CASE WHEN {is_pane} THEN {now} END"
-        return f"CASE WHEN _o.change = 'upsert' THEN {now} WHEN {is_pane} THEN {said} END"
+        return f"CASE WHEN _change = 'upsert' THEN {now} WHEN {is_pane} THEN {said} END"
 
     retracts = node.accumulation == "retracting"
     values = [(quote(alias), quote(f"v_{alias}")) for alias in node.value_names]
@@ -303,12 +288,12 @@ def _pane_columns(shape: Shape) -> list[str]:
         f"{of('_index', '_o.said.idx')} AS pane_index",
         f"{of('_timing', '_o.said.timing')} AS pane_timing",
         f"{of('_closing', '_o.said.final')} AS pane_final",
-        f"CASE WHEN {is_pane} THEN _o.change END AS pane_change",
+        f"CASE WHEN {is_pane} THEN _change END AS pane_change",
     ]
 
 
 def _open_columns(shape: Shape) -> dict[str, str]:
-    """The row that stays open, after what has been said in this batch."""
+    """The row that stays open, after what has been said in this batch; of what is late, its extent matters."""
     discards = shape.node.accumulation == "discarding"
     own = "_o.row." if shape.is_cut else ""
     news = f"CASE WHEN _anew THEN {own}_n ELSE {own}_news END" if shape.is_cut else "_news"

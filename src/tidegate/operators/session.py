@@ -7,9 +7,10 @@ before. Rows in the order of time, cut where more than the gap lies between one 
 Without a cap they only ever merge, so a session stays one row.
 
 **Late** is judged on the session that an event would belong to, after merging. Only an event with ``t + gap`` closed
-can turn out late: these *candidates* come one by one, with the letter they will be. A session that is closed at
-`W_in` consists of candidates alone – nothing that was accepted before is in it, or it would be open – so it is not a
-session but a bundle of dead letters.
+can turn out late: these *candidates* come one by one. A session that is closed at `W_in` and consists of candidates
+alone is not a session but a bundle of dead letters. Few candidates end like that, and their letters are large, so
+letters do not travel through the aggregation: what it tells is which stretches of a key are late, and only where there
+are some the letters are looked up in the fold (`refused`).
 
 When a session changes its bounds it is a new window: its index starts at 0, what its parts have counted and
 remembered is merged, and what they have said stands until the first pane that replaces it.
@@ -17,52 +18,61 @@ remembered is merged, and what they have said stands until the first pane that r
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from tidegate.operators.fold import letter_fields
 from tidegate.operators.open import Shape
 from tidegate.operators.sql import Relation, Thresholds, select
 from tidegate.operators.trigger import Turn
 
-_LETTER = "named_struct('partition', _partition, 'dead', _dead, 'twin', _twin) AS _letter"
+if TYPE_CHECKING:
+    from tidegate.stream import Input
 
 
 def session_rows(shape: Shape, fresh: Relation | None, candidates: Relation | None, kept: Relation | None) -> Relation:
-    """All extents of time that sessions are made of, brought together by key."""
-    given = {"_first": "_first", "_last": "_last", "_news": "_n"}
+    """All extents of time that sessions are made of, brought together by key; ``_candidate`` where one may be late.
+
+    `candidates` may as well be among `fresh` where they are rows like others: without a cap, and without twins.
+    """
+    # Only a session that was open before has an index, so that counting them counts the parts.
+    given = {"_first": "_first", "_last": "_last", "_news": "_n", "_index": "CAST(NULL AS INT)"}
     given |= {"_ids": "_ids"} if shape.keeps_ids else {}
     given |= {"_slice": "_slice", "_n": "_n", "_shown": "CAST(NULL AS BOOLEAN)"} if shape.is_cut else {}
-    # The letter's type is that of the candidates'; an untyped NULL takes it on.
-    no_letter = ["NULL AS _letter"] if candidates is not None else []
     rows = []
     if fresh is not None:
-        rows.append(select([*shape.fresh(given), "_n AS _arrived", *no_letter], fresh))
+        rows.append(select([*shape.fresh(given), "_n AS _arrived", "false AS _candidate"], fresh))
     if candidates is not None:
         rows.append(_candidate_rows(shape, given, candidates))
     if kept is not None:
-        rows.append(select([*shape.columns, "0L AS _arrived", *no_letter], kept))
+        rows.append(select([*shape.columns, "0L AS _arrived", "false AS _candidate"], kept))
     # One shuffle by key serves everything that follows.
     return select(["*"], " UNION ALL ".join(rows)) + f" DISTRIBUTE BY {', '.join(shape.keys)}"
 
 
 def _candidate_rows(shape: Shape, given: dict[str, str], candidates: Relation) -> Relation:
-    """Candidates with their letters, and marked when they are a *twin*: the repeat of another one in this batch.
-
-    A repeat of an event that is accepted is a duplicate and brings nothing; a repeat of one that is late is late
-    itself. Which of the two only the judgement tells, so dedup has let both pass.
-    """
-    columns = {name: name for name in shape.partials} | given | {"_arrived": "_n"}
+    """Candidates as rows; a twin brings nothing."""
     if not shape.keeps_ids:
-        alone = select(["*", "false AS _twin"], candidates)
-        return select([*shape.fresh(given), "_n AS _arrived", _LETTER], alone)
-    # Elements that a flat_map has made of one event are not each other's twins: they tie.
-    about = f"coalesce({', '.join(f'{letter}.about' for _, letter in shape.letters('_dead'))})"
-    place = f"from_json({about}, 'arrival BIGINT, origin STRING, position BIGINT')"
-    same = f"PARTITION BY {', '.join([*shape.keys, '_ids'])} ORDER BY {place}"
-    rows = select(["*", f"size(_ids) > 0 AND rank() OVER ({same}) > 1 AS _twin"], candidates)
+        return select([*shape.fresh(given), "_n AS _arrived", "true AS _candidate"], candidates)
+    columns = {name: name for name in shape.partials} | given | {"_arrived": "_n"}
     for name in ("_n", "_news", "_arrived"):
         if name in columns:
             columns[name] = f"CASE WHEN _twin THEN 0L ELSE {columns[name]} END"
     columns |= {name: f"CASE WHEN NOT _twin THEN {name} END" for name in (*shape.partials, "_ids")}
     arrived = columns.pop("_arrived")
-    return select([*shape.fresh(columns), f"{arrived} AS _arrived", _LETTER], rows)
+    rows = _with_twins(shape, candidates)
+    return select([*shape.fresh(columns), f"{arrived} AS _arrived", "true AS _candidate"], rows)
+
+
+def _with_twins(shape: Shape, candidates: Relation) -> Relation:
+    """Candidates, and which of them is a *twin*: the repeat of another one in this batch.
+
+    A repeat of an event that is accepted is a duplicate and brings nothing; a repeat of one that is late is late
+    itself. Which of the two only the judgement tells, so dedup has let both pass.
+    """
+    # Elements that a flat_map has made of one event are not each other's twins: they tie.
+    place = "from_json(_dead.about, 'arrival BIGINT, origin STRING, position BIGINT')"
+    same = f"PARTITION BY {', '.join([*shape.keys, '_ids'])} ORDER BY {place}"
+    return select(["*", f"size(_ids) > 0 AND rank() OVER ({same}) > 1 AS _twin"], candidates)
 
 
 def gather_sessions(
@@ -84,26 +94,45 @@ def gather_sessions(
         "sum(_news) AS _news",
         "sum(_arrived) AS _arrived",
         "max(_index) AS _parts_index",
-        "count(_start) AS _parts",
-        "max(_start) AS _part_start",
-        "max(_end) AS _part_end",
+        "count(_index) AS _parts",
         *[f"{memory.merged(memory.column)} AS {memory.column}" for memory in shape.question.memory],
     ]
+    same = "_parts = 1"
+    if shape.keeps_bounds:
+        merged += ["max(_start) AS _part_start", "max(_end) AS _part_end"]
+        same += " AND _part_start = _start AND _part_end = _end"
     # Collecting arrays is slow beside sums and maxima, so it is done only where there is something to collect.
     if shape.keeps_said:
         merged.append("flatten(collect_list(_said)) AS _said")
     if shape.keeps_ids:
         merged.append("flatten(collect_list(_ids)) AS _ids")
-    if candidates is not None:
-        merged.append("collect_list(_letter) AS _letters")
     grouped = select(merged, rows) + f" GROUP BY {', '.join([*shape.keys, '_group'])}"
     bounded = select(["*", "_first AS _start", f"_last + {gap}L AS _end"], grouped)
-    same = "_parts = 1 AND _part_start = _start AND _part_end = _end"
     limit = Thresholds([turn.closed_before], "_start")
-    late = f"_end <= {limit[0]}" if candidates is not None else "false"
+    late = f"_parts = 0 AND _end <= {limit[0]}"
     return select(["*", f"CASE WHEN {same} THEN _parts_index ELSE 0 END AS _index", f"{late} AS _late"], bounded)
 
 
 def take_back(asked: Relation) -> Relation:
     """A session that speaks takes back everything that stands for it."""
     return select(["*", "CASE WHEN _speaks THEN _said ELSE array() END AS _back"], asked)
+
+
+def refused(shape: Shape, source: Input, candidates: Relation, late: Relation | None) -> Relation:
+    """The letters of a source's candidates that are refused: in a stretch that is `late`, or repeats of others."""
+    rows = _with_twins(shape, candidates) if shape.keeps_ids else select(["*", "false AS _twin"], candidates)
+    rows = select([*shape.keys, "_first", "_twin", "_partition", "_dead"], rows)
+    if late is None:
+        judged = select(["*", "false AS _late"], rows)
+    else:
+        same = " AND ".join(f"c.{key} <=> l.{key}" for key in shape.keys)
+        stretches = select([*shape.keys, "_first AS _from", "_last AS _upto"], late)
+        judged = (
+            f"SELECT /*+ SHUFFLE_HASH(l) */ c.*, l._from IS NOT NULL AS _late FROM ({rows}) c "
+            f"LEFT JOIN ({stretches}) l ON {same} AND c._first BETWEEN l._from AND l._upto"
+        )
+    # The fold has written every candidate as LATE; in a session that is open only a repeat is refused.
+    changed = {"reason": "'DUPLICATE'", "error": "'same id and event time as an earlier event'"}
+    fields = ", ".join(f"'{name}', {changed.get(name, f'_dead.{name}')}" for name in letter_fields(source))
+    dead = f"CASE WHEN _late THEN _dead ELSE named_struct({fields}) END AS _dead"
+    return select(["_partition", dead], judged, "_late OR _twin")

@@ -33,21 +33,20 @@ def gather_cut_sessions(
     if candidates is not None:
         slice_ = f"PARTITION BY {', '.join([*shape.keys, '_slice'])}"
         extent = [f"min(_first) OVER ({slice_}) AS _lo", f"max(_last) OVER ({slice_}) AS _hi"]
-        named = [*shape.columns, "_arrived", "_letter"]
+        named = [*shape.columns, "_arrived", "_candidate"]
         rows = _cut(shape, select([*named, *extent, "false AS _late"], rows), named)
         limit = Thresholds([turn.closed_before], "_first")
-        late = f"_letter IS NOT NULL AND _mine.hi <= {limit[0]}"
-    rows = _slices(shape, select(["*", f"{late} AS _late"], rows), letters=candidates is not None)
+        late = f"_candidate AND _mine.hi <= {limit[0]}"
+    rows = _slices(shape, select(["*", f"{late} AS _late"], rows))
     named = [name for name in (*shape.columns, "_arrived") if name not in shape.keys]
-    named += ["_letters"] if candidates is not None else []
     extents = select(["*", "_first AS _lo", "_last AS _hi"], rows)
     # A key may have nothing but late events, and then no session.
     mine = ["coalesce(_mine.lo, _slice) AS _group", "coalesce(_mine.hi, _slice) AS _until"]
     cut = select(["*", *mine], _cut(shape, extents, [*named, "_late"]))
-    return _sessions(shape, cut, letters=candidates is not None)
+    return _sessions(shape, cut)
 
 
-def _slices(shape: Shape, rows: Relation, *, letters: bool) -> Relation:
+def _slices(shape: Shape, rows: Relation) -> Relation:
     """One row per slice again: what was kept and what has come; late events stay outside."""
     kept = ["_end", "_index", "_shown", *(["_said"] if shape.keeps_said else [])]
     kept += [*(memory.column for memory in shape.question.memory)]
@@ -64,7 +63,6 @@ def _slices(shape: Shape, rows: Relation, *, letters: bool) -> Relation:
         "max(_start) AS _start",
     ]
     merged += ["flatten(collect_list(_ids)) AS _ids"] if shape.keeps_ids else []
-    merged += ["collect_list(_letter) AS _letters"] if letters else []
     return select(merged, rows) + f" GROUP BY {', '.join([*shape.keys, '_slice', '_late'])}"
 
 
@@ -96,7 +94,7 @@ def _cut(shape: Shape, rows: Relation, named: list[str]) -> Relation:
     return select([keys, *[name for name in named if name not in shape.keys], mine], exploded)
 
 
-def _sessions(shape: Shape, cut: Relation, *, letters: bool) -> Relation:
+def _sessions(shape: Shape, cut: Relation) -> Relation:
     own = ["_slice", "_first", "_last", *shape.partials, *shape.befores, "_n", "_news"]
     own += ["_ids"] if shape.keeps_ids else []
     fields = ", ".join(f"'{name.strip('`')}', {name}" for name in own)
@@ -119,12 +117,11 @@ def _sessions(shape: Shape, cut: Relation, *, letters: bool) -> Relation:
         *[f"{memory.merged(memory.column)} AS {memory.column}" for memory in shape.question.memory],
     ]
     merged += ["array_distinct(flatten(collect_list(_said))) AS _said"] if shape.keeps_said else []
-    merged += ["flatten(collect_list(_letters)) AS _letters"] if letters else []
     grouped = select(merged, cut) + f" GROUP BY {', '.join([*shape.keys, '_late', '_group', '_until'])}"
     same = "_part_first = _part_last AND _part_first = _group AND _part_end = _until"
     anew = "_outside" if shape.node.accumulation != "discarding" else "false"
     others = ["_all_n", "_arrived", "_rows", "_late", *(memory.column for memory in shape.question.memory)]
-    others += [*(["_said"] if shape.keeps_said else []), *(["_letters"] if letters else [])]
+    others += ["_said"] if shape.keeps_said else []
     return select(
         [
             *shape.keys,

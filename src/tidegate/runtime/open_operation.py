@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from tidegate.operators.fold import STATE_FATES
 from tidegate.operators.open import Shape, ask, gather_fixed, gather_rolling, tell
-from tidegate.operators.session import gather_sessions, take_back
+from tidegate.operators.session import gather_sessions, refused, take_back
 from tidegate.operators.session_cap import gather_cut_sessions, take_back_once
 from tidegate.operators.sql import Relation, quote, run, select, text
 from tidegate.operators.trigger import Turn
@@ -34,6 +34,11 @@ from tidegate.windows import Rolling, Session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+
+_FEW = 100_000
+"""Candidates up to this number are looked up by one task."""
 
 
 class OpenOperation(Operation):
@@ -69,7 +74,10 @@ class OpenOperation(Operation):
             return Fired()
         staged = self._stage(result, folder)
         change = Change(self._entries(staged, moment), [file.path for file in kept])
-        judged = self._settle(folds, staged, folder) if folds and isinstance(self.node.window, Session) else None
+        judged = None
+        if folds and isinstance(self.node.window, Session):
+            letters = self._refuse(candidates, staged.of("late"), folder.parent / "refused")
+            judged = self._settle(folds, staged, letters)
         return Fired(staged.of("pane"), count_panes(staged, "pane"), change, judged)
 
     def keep_panes(self, paths: list[Path], sequence: int) -> list[StateFile]:
@@ -127,6 +135,10 @@ class OpenOperation(Operation):
         turn: Turn,
     ) -> DataFrame | None:
         frames: dict[str, DataFrame] = {}
+        if not (self.shape.is_cut or self.shape.keeps_ids):  # then they are rows like others, and one scan reads all
+            sources = [*slices, *[source for source in candidates if source not in slices]]
+            slices = {source: [*slices.get(source, []), *candidates.get(source, [])] for source in sources}
+            candidates = {}
         if slices:
             frames["fresh"] = self._input(slices)
         if candidates:
@@ -143,7 +155,6 @@ class OpenOperation(Operation):
     def _relation(self, given: dict[str, Relation], turn: Turn) -> Relation:
         fresh, candidates, kept = given.get("fresh"), given.get("candidates"), given.get("kept")
         shape = self.shape
-        letter = f"STRUCT<partition: STRING, dead: {shape.merging.types['_dead']}, twin: BOOLEAN>"
         if self._has_history:
             asked = ask(shape, gather_rolling(shape, fresh, given.get("history"), kept), turn)
         elif shape.session is None:
@@ -154,7 +165,7 @@ class OpenOperation(Operation):
             asked = ask(shape, gather_sessions(shape, fresh, candidates, kept, turn), turn)
         if shape.keeps_said:
             asked = take_back_once(shape, asked) if shape.is_cut else take_back(asked)
-        return tell(shape, asked, letter if candidates else None)
+        return tell(shape, asked)
 
     def _input(self, staged: Mapping[str, list[Path]]) -> DataFrame:
         """Staged rows, by source; where sessions mix them, each says whose it is."""
@@ -163,25 +174,29 @@ class OpenOperation(Operation):
             return self._staged(types, [path for paths in staged.values() for path in paths])
         parts, frames = [], {}
         for number, (source, paths) in enumerate(staged.items()):
-            columns = {name: name for name in types}
-            letters = [(n, "_dead" if n == source else f"CAST(NULL AS {t})") for n, t in self.letter_types.items()]
-            columns["_dead"] = f"named_struct({', '.join(f'{text(n)}, {letter}' for n, letter in letters)}) AS _dead"
+            columns = {name: name for name in (*types, "_dead")}
             if "_ids" in types:
                 ids = f"coalesce(_ids, CAST(array() AS {types['_ids']}))"
                 named = f"named_struct('id', i.id, 'time', i.time, 'source', {text(source)})"
                 columns["_ids"] = f"transform({ids}, i -> {named}) AS _ids"
-            frames[f"of{number}"] = self._staged(types | {"_dead": self.letter_types[source]}, paths)
+            frames[f"of{number}"] = self._staged(types, paths)
             parts.append(select(columns.values(), f"{{of{number}}}"))
         return run(self.spark, " UNION ALL ".join(parts), frames)
 
-    def _staged(self, types: Mapping[str, str], paths: list[Path]) -> DataFrame:
-        reader = self.spark.read.schema(", ".join(f"{name} {type_}" for name, type_ in types.items()))
-        return reader.parquet(*map(str, paths))
+    def _staged(self, types: Mapping[str, str], paths: list[Path], letter: DataType | None = None) -> DataFrame:
+        """Staged rows; of a letter, what it says about its event, or all when its type is given."""
+        from pyspark.sql.types import StructType
+
+        schema = StructType.fromDDL(", ".join(f"{name} {type_}" for name, type_ in types.items()))
+        assert isinstance(schema, StructType)
+        if self.shape.session:
+            schema.add("_dead", letter or StructType().add("about", "string"))
+        return self.spark.read.schema(schema).parquet(*map(str, paths))
 
     def _input_types(self) -> dict[str, str]:
         shape = self.shape
         names = [*shape.keys, "_slice", *shape.partials, "_n"]
-        names += ["_partition", "_dead", "_first", "_last"] if shape.session else []
+        names += ["_partition", "_first", "_last"] if shape.session else []
         names += ["_ids"] if shape.keeps_ids else []
         return {name: shape.merging.types[name.strip("`")] for name in names}
 
@@ -204,13 +219,34 @@ class OpenOperation(Operation):
     def _entries(self, staged: Staged, moment: Moment) -> list[StateFile]:
         """The new table. `low` and `high` are the first and last end in it."""
         entries = []
+        window = self.node.window
+        column, gap = ("_end", 0)
+        if isinstance(window, Session) and not self.shape.keeps_bounds:
+            column, gap = "_last", window.gap
         for path in staged.of("open"):
-            ends = pq.read_table(path, columns=["_end"])["_end"]
-            low, high = pc.min(ends).as_py(), pc.max(ends).as_py()
+            ends = pq.read_table(path, columns=[column])[column]
+            low, high = pc.min(ends).as_py() + gap, pc.max(ends).as_py() + gap
             entries.append(self.state.entry(path, self.node.name, "open", low=low, high=high, sequence=moment.sequence))
         return entries
 
-    def _settle(self, folds: Folds, staged: Staged, folder: Path) -> Judged:
+    def _refuse(self, candidates: Mapping[str, list[Path]], late: list[Path], folder: Path) -> dict[str, list[Path]]:
+        """Stage the letters of the candidates that the sessions did not take in; mostly there are none to look for."""
+        if not candidates or not (late or self.shape.keeps_ids):
+            return {}
+        letters = {}
+        for source, paths in candidates.items():
+            frames = {"candidates": self._staged(self._input_types(), paths, self.letter_types[source])}
+            if late:
+                frames["late"] = self.spark.read.schema(self.shape.ddl).parquet(*map(str, late))
+            few = sum(pq.read_metadata(path).num_rows for path in paths) <= _FEW
+            if few:  # then one task looks them up, without a shuffle
+                frames = {name: frame.coalesce(1) for name, frame in frames.items()}
+            node = self.node.of(source).source
+            relation = refused(self.shape, node, "{candidates}", "{late}" if late else None)
+            letters[source] = stage(run(self.spark, relation, frames), folder / source, small=few).of("")
+        return letters
+
+    def _settle(self, folds: Folds, staged: Staged, letters: Mapping[str, list[Path]]) -> Judged:
         """Candidates are judged now: who was accepted is counted on the sessions, who is late goes back to its source.
 
         Of a repeat there is a letter only when its source keeps duplicates.
@@ -218,22 +254,16 @@ class OpenOperation(Operation):
         counted = staged.table("pane", "open", columns=["_arrived"])
         accepted = (pc.sum(counted["_arrived"]).as_py() or 0) if counted is not None else 0
         late = repeated = 0
-        for number, path in enumerate(staged.of("dead")):
-            refused = pq.ParquetFile(path).read(columns=["_partition", "_dead"])
-            path.unlink()
-            for source, _ in self.shape.letters("_dead"):
-                mine = refused
-                if self.shape.mixes_sources:
-                    letters = pc.struct_field(refused["_dead"], source.name)
-                    mine = refused.set_column(1, "_dead", letters).filter(pc.is_valid(letters))
-                is_repeat = pc.equal(pc.struct_field(mine["_dead"], "reason"), "DUPLICATE")
+        for source, paths in letters.items():
+            for path in paths:
+                rows = pq.read_table(path)
+                is_repeat = pc.equal(pc.struct_field(rows["_dead"], "reason"), "DUPLICATE")
                 repeats = pc.sum(is_repeat).as_py() or 0
-                late, repeated = late + mine.num_rows - repeats, repeated + repeats
-                if not source.keep_duplicates:
-                    mine = mine.filter(pc.invert(is_repeat))
-                if mine.num_rows:
-                    target = folder / f"late{number}_{source.name}.parquet"
-                    pq.write_table(mine, target, compression="zstd")
-                    files = folds[source.name].staged.files
-                    files["dead"] = [*files.get("dead", []), target]
+                late, repeated = late + rows.num_rows - repeats, repeated + repeats
+                if repeats and not self.node.of(source).source.keep_duplicates:
+                    pq.write_table(rows.filter(pc.invert(is_repeat)), path, compression="zstd")
+            files = folds[source].staged.files
+            files["dead"] = [*files.get("dead", []), *paths]
+        for path in staged.of("late"):  # nobody needs them any more
+            path.unlink()
         return Judged(accepted, late, repeated)

@@ -76,7 +76,7 @@ class Operation:
         at_first = FoldBounds(BEGINNING, BEGINNING)
         schemas = {name: self._plan(name, rows, at_first, carries_source=True).schema for name, rows in samples.items()}
         self._schema: StructType = common_schema(schemas)
-        self.letter_types = {name: schema["_dead"].dataType.simpleString() for name, schema in schemas.items()}
+        self.letter_types = {name: schema["_dead"].dataType for name, schema in schemas.items()}
         """What a staged letter of each source looks like."""
 
     def closed(self, watermark: int | None) -> int:

@@ -37,13 +37,10 @@ def same_columns(operator: str, arriving: Mapping[str, Mapping[str, str]]) -> No
 
 
 def common_schema(schemas: Mapping[str, StructType]) -> StructType:
-    """Every column that the folds of the sources stage. Letters differ: several become a struct with one per source."""
+    """Every column that the folds of the sources stage. Letters differ, and are read source by source."""
     from pyspark.sql.types import StructField, StructType
 
     fields: dict[str, StructField] = {}
     for schema in schemas.values():
         fields = {field.name: field for field in schema.fields} | fields
-    if len(schemas) > 1:
-        letters = [StructField(source, schema["_dead"].dataType) for source, schema in schemas.items()]
-        fields["_dead"] = StructField("_dead", StructType(letters))
     return StructType(list(fields.values()))
