@@ -145,7 +145,7 @@ def main() -> None:
         results.append(tiny(rounds))
     if "tumbling" in wanted:
         shape = Shape("tumbling", batches, 2_000_000, 100_000, 60)
-        providers = ["memory", "rocksdb"]
+        providers = ["memory", "rocksdb", "rocksdb_rows"]
         results.append(compare("tumbling 1 min", shape, tg.Tumbling("1m"), tumbling, providers, rounds))
     if "session" in wanted:
         shape = Shape("session", batches, 1_000_000, 100_000, 60)
