@@ -41,7 +41,7 @@ def app_of(window: tg.Session, event_id: str | None = None) -> tg.App:
 def test_a_candidate_is_late_with_its_stretch_and_null_is_a_key_like_others(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: tg.Session, small: int
 ) -> None:
-    monkeypatch.setattr(open_operation, "SMALL", small)
+    monkeypatch.setattr(open_operation, "FEW", small)
     harness = Harness(spark, app_of(window), tmp_path / "checkpoint")
     try:
         harness.feed({"events": [event(100, "a", None)]})

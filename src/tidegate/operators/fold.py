@@ -89,9 +89,9 @@ def mark(node: WindowNode, rows: Rows, bounds: FoldBounds, *, carries_source: bo
     assignment = Assignment(node.window)
     limit = Thresholds([bounds.complete, bounds.closed], "_tg_row")
     carried = [*internal(rows), *map(quote, rows.columns)]
-    sliced = select([*carried, f"CASE WHEN _alive THEN {assignment.slice('_tg_time')} END AS _slice"], rows.relation)
-    end = assignment.last_end("_tg_time") if _ends_by_event(node) else assignment.last_end_of_slice("_slice")
-    ended = select([*carried, "_slice", f"CASE WHEN _alive THEN {end} END AS _last_end"], sliced)
+    slice_ = f"CASE WHEN _alive THEN {assignment.slice('_tg_time')} END AS _slice"
+    ended = f"CASE WHEN _alive THEN {assignment.last_end('_tg_time')} END AS _last_end"
+    timed = select([*carried, slice_, ended], rows.relation)
     too_late = _CODE["candidate" if isinstance(node.window, Session) else "dead"]
     fate = f"CASE WHEN _alive THEN CASE WHEN _last_end <= {limit[1]} THEN {too_late} "
     if assignment.overlapping:
@@ -109,7 +109,7 @@ def mark(node: WindowNode, rows: Rows, bounds: FoldBounds, *, carries_source: bo
         f"CASE WHEN _unnested = 1 THEN {_CODE['empty']} ELSE {_CODE['filtered']} END "
         f"ELSE {_CODE['elsewhere']} END AS _fate"
     )
-    return select([*carried, "_slice", "_last_end", fate], ended)
+    return select([*carried, "_slice", "_last_end", fate], timed)
 
 
 def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> Relation:

@@ -69,18 +69,17 @@ def route(source: SourceNode, decoded: Relation, clock: int, poison: Mapping[int
     names = [quote(name) for name in source.contract.names]
     records = record_columns(source)
     known = decoded_columns(source)
-    mine = [*known, *names, *[f"{name} AS {record}" for name, record in zip(names, records, strict=False)]]
-    carried = [*known, *names, *records]
-    sound = "_reason IS NULL"
+    rows, carried, sound = decoded, [*known, *names], "_reason IS NULL"
     if poison:
         entries = ", ".join(f"{position}L, {text(said)}" for position, said in poison.items())
-        mine.append(f"element_at(map({entries}), _row) AS _poison")
+        rows = select([*carried, f"element_at(map({entries}), _row) AS _poison"], decoded)
         carried.append("_poison")
         sound += " AND _poison IS NULL"
-    rows = select(mine, decoded)
     event_time = quote(source.event_time) if source.event_time in source.contract.names else user(source.event_time)
     time = f"CASE WHEN {sound} THEN unix_micros(CAST({event_time} AS TIMESTAMP)) END AS _time"
-    timed = select([*carried, time], rows)
+    copies = [f"{name} AS {record}" for name, record in zip(names, records, strict=False)]
+    timed = select([*carried, *copies, time], rows)
+    carried += records
     cases = _judgement(source, clock, poisoned=bool(poison))
     verdict = "CASE " + " ".join(f"WHEN {case[0]} THEN {n}" for n, case in enumerate(cases)) + " END AS _verdict"
     judged = select([*carried, "_time", verdict], timed)

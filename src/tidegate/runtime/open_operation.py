@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 
-_FEW = 100_000
+FEW = 100_000
 """Candidates up to this number are looked up by one task."""
 
 
@@ -238,7 +238,7 @@ class OpenOperation(Operation):
             frames = {"candidates": self._staged(self._input_types(), paths, self.letter_types[source])}
             if late:
                 frames["late"] = self.spark.read.schema(self.shape.ddl).parquet(*map(str, late))
-            few = sum(pq.read_metadata(path).num_rows for path in paths) <= _FEW
+            few = sum(pq.read_metadata(path).num_rows for path in paths) <= FEW
             if few:  # then one task looks them up, without a shuffle
                 frames = {name: frame.coalesce(1) for name, frame in frames.items()}
             node = self.node.of(source).source
