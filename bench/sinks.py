@@ -27,8 +27,8 @@ from tidegate.runtime.session import make_session
 from tidegate.sinks.base import Delivery, Sink, SinkTarget
 
 OUT = Path("bench-out")
-SERVERS = {"postgres": "postgres", "redis": "redis"}
-KINDS = ("sqlite", "parquet_log", "postgres", "redis", "delta", "delta_log")
+SERVERS = {"postgres": "postgres", "redis": "redis", "kafka": "kafka", "kafka_log": "kafka"}
+KINDS = ("sqlite", "parquet_log", "postgres", "redis", "kafka", "kafka_log", "delta", "delta_log")
 
 
 def results(rows: int, index: int) -> pa.Table:
@@ -58,6 +58,8 @@ def declare(kind: str, folder: Path, addresses: dict[str, str]) -> Sink:
         "parquet_log": lambda: tg.ParquetLog(folder / name),
         "postgres": lambda: tg.Postgres(addresses["postgres"], table=name),
         "redis": lambda: tg.Redis(addresses["redis"], prefix=name),
+        "kafka": lambda: tg.KafkaTopic(addresses["kafka"], name, partitions=3),
+        "kafka_log": lambda: tg.KafkaTopic(addresses["kafka"], name, partitions=3, changes="log"),
         "delta": lambda: tg.Delta(folder / name),
         "delta_log": lambda: tg.Delta(folder / name, changes="log"),
     }
@@ -85,7 +87,7 @@ def main() -> None:
     kinds = options.only.split(",")
     if unknown := set(kinds) - set(KINDS):
         parser.error(f"unknown sink {', '.join(sorted(unknown))}; choose of {', '.join(KINDS)}")
-    servers = [SERVERS[kind] for kind in kinds if kind in SERVERS]
+    servers = sorted({SERVERS[kind] for kind in kinds if kind in SERVERS})
     if any(kind.startswith("delta") for kind in kinds):
         make_session("bench", jars=("delta",))
     report = []
