@@ -211,7 +211,7 @@ def delete_spark_log(checkpoint: Path) -> None:
 
 
 def roll_back_spark_log(checkpoint: Path) -> None:
-    for name in ("offsets/1", "offsets/.1.crc", "commits/1", "commits/.1.crc"):
+    for name in ("offsets/1", "commits/1"):
         (checkpoint / "spark" / name).unlink()
 
 
