@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -278,13 +279,26 @@ def _is_free(port: int) -> bool:
         return True
 
 
+PORTS = range(10_000, 32_000)
+"""Below the ports that systems give to outgoing connections: one of those may sit on a port while its server is away,
+and the server would come again elsewhere."""
+
+
 @contextmanager
 def _reserved(count: int) -> Iterator[list[int]]:
     """Free ports, all different: they are held until all are known."""
-    held = [socket.socket() for _ in range(count)]
+    held: list[socket.socket] = []
     try:
-        for one in held:
-            one.bind((HOST, 0))
+        for port in random.SystemRandom().sample(PORTS, 1000):
+            one = socket.socket()
+            try:
+                one.bind((HOST, port))
+            except OSError:
+                one.close()
+                continue
+            held.append(one)
+            if len(held) == count:
+                break
         yield [one.getsockname()[1] for one in held]
     finally:
         for one in held:
