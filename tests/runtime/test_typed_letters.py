@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
+import tidegate as tg
 from tidegate.deadletter.as_json import as_json
+from tidegate.testing.feed import Feed
+from tidegate.testing.harness import Harness
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -49,3 +56,20 @@ def test_parts_of_arrays_are_written_like_whole_ones() -> None:
     records = [{"k": n, "l": [str(n)] * n, "s": None if n % 2 else {"x": n}} for n in range(6)]
     whole = pa.array(records)
     assert [json.loads(text) for text in as_json(whole.slice(2, 3)).to_pylist()] == records[2:5]
+
+
+@pytest.mark.spark
+def test_a_record_with_a_map_which_no_row_can_be_grouped_by_is_kept_exactly_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    app = tg.App("maps")
+    contract = tg.Contract("t TIMESTAMP, k STRING, tags MAP<STRING, INT>", required=["k"])
+    events = app.source("events", Feed(), contract=contract, event_time="t", watermark=tg.Manual())
+    app.sink("out", events.key_by("k").window("minutes", tg.Tumbling("1m")).aggregate(n=tg.count()), tg.Memory())
+    harness = Harness(spark, app, tmp_path / "checkpoint")
+    try:
+        rows = [{"t": AT.isoformat(), "k": key, "tags": {"a": 1}} for key in (None, "x")]
+        (letter,) = harness.feed({"events": rows}).letters
+    finally:
+        harness.close()
+    assert json.loads(letter["raw"]) == {"t": "2026-01-02T03:04:05.678901Z", "tags": {"a": 1}}

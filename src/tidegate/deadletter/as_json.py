@@ -1,8 +1,8 @@
 """Typed values as JSON text, column by column: what a record without bytes is kept as in its dead letter.
 
 A source of typed records (Parquet) has no bytes to keep. Its refused rows leave the fold as they are, and become JSON
-here, when the letters are written: Spark's own `to_json` was a quarter of the fold's time when 2 % of the events were
-late, and cuts microseconds off timestamps.
+here, when the letters are written: Spark's own `to_json` took 0.27 of the fold's 2.04 s of CPU when 2 % of the events
+were late, and cuts microseconds off timestamps.
 """
 
 from __future__ import annotations

@@ -127,12 +127,13 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
             twice = f"explode(CASE WHEN _partially THEN {both} ELSE array(_fate) END) AS _fate"
             rows = select([*carried, "_partially", twice], rows)
     by_event = _ends_by_event(node)
+    single = one_partition(node.source)
     # Refused and filtered rows go through the same aggregation: their columns become NULL first, so that an
     # aggregate's expression can never throw on a row that is not its business.
     rows = select(
         [
             "_fate",
-            *([] if one_partition(node.source) else ["_tg_partition AS _partition"]),
+            *([] if single else ["_tg_partition AS _partition"]),
             f"{_letter(node, pipeline)} AS _dead",
             f"CASE WHEN {_FOLDED} THEN _slice END AS _slice",
             *([f"CASE WHEN {_FOLDED} THEN _last_end END AS _last_end"] if by_event else []),
@@ -146,7 +147,7 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
         ],
         rows,
     )
-    keys = ["_fate", *key_columns(node), "_slice", *([] if one_partition(node.source) else ["_partition"]), "_dead"]
+    keys = ["_fate", *key_columns(node), "_slice", *([] if single else ["_partition"]), "_dead"]
     partials = [
         f"{user(sql)} AS {quote(column)}"
         for alias, aggregate in node.aggregates
@@ -160,7 +161,7 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
     if _keeps_ids(node):
         known = "CASE WHEN _id IS NOT NULL THEN named_struct('id', _id, 'time', _at) END"
         counts.append(f"collect_list({known}) AS _ids")
-    if one_partition(node.source):
+    if single:
         counts.append(f"{text(ONLY_PARTITION)} AS _partition")
     return select([*keys, *partials, *counts], rows) + f" GROUP BY {', '.join(keys)}"
 

@@ -1,8 +1,8 @@
 """Staging: the result of a computation as immutable Parquet files of this attempt, and what is in them.
 
 A large result is written by the executors. A small one is taken as Arrow and written by the driver, which saves most
-of the cost of a Spark write (measured with 140,000 rows: half of it); the size of the previous batch says which it
-will be, and a result that turns out too large to take goes the other way."""
+of the cost of a Spark write (140,000 rows: the last stage took 0.2 to 0.3 s instead of 0.45 to 0.55); the size of the
+previous batch says which it will be, and a result that turns out too large to take goes the other way."""
 
 from __future__ import annotations
 
@@ -34,9 +34,6 @@ class Staged:
 
     def of(self, *kinds: str) -> list[Path]:
         return [path for kind in kinds for path in self.files.get(kind, [])]
-
-    def rows(self, *kinds: str) -> int:
-        return sum(pq.read_metadata(path).num_rows for path in self.of(*kinds))
 
     def is_small(self) -> bool:
         """Whether a result of this size can be taken to the driver."""
