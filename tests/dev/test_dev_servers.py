@@ -150,6 +150,24 @@ def test_another_process_with_the_id_of_a_server_is_left_alone(tmp_path: Path) -
         dev.kill(tmp_path, "redis")
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes as Linux shows them")
+def test_a_killed_server_is_there_until_its_last_thread_has_let_go_of_the_port(tmp_path: Path) -> None:
+    first_thread_ends = "import ctypes, os, threading, time; threading.Thread(target=time.sleep, args=[60]).start(); "
+    first_thread_ends += "ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[os.uname().machine], 0)"
+    process = subprocess.Popen([sys.executable, "-c", first_thread_ends])
+    try:
+        while (stat := Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split())[0] != "Z":
+            time.sleep(0.05)
+        (tmp_path / "redis").mkdir()
+        known = {"pid": process.pid, "born": stat[19], "ports": [1]}
+        (tmp_path / "redis" / "state.json").write_text(json.dumps(known))
+        assert [status.running for status in dev.status(tmp_path, ["redis"])] == [True]
+    finally:
+        process.kill()
+    process.wait()
+    assert [status.running for status in dev.status(tmp_path, ["redis"])] == [False]
+
+
 def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
     data = tmp_path / "redis" / "data" / "appendonlydir"
     data.mkdir(parents=True)
