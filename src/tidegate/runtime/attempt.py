@@ -24,7 +24,7 @@ from tidegate.runtime.letters import Letters
 from tidegate.runtime.merge import join_crowd
 from tidegate.runtime.moment import Moment
 from tidegate.runtime.operate import Operation, account
-from tidegate.runtime.records import StateFile
+from tidegate.runtime.records import Reached, StateFile
 from tidegate.runtime.staging import stage
 from tidegate.runtime.state import Change
 from tidegate.sources.base import Records
@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 
 
 class Attempt:
-    """One try at record `sequence`, in a folder of its own under each owner's data folder."""
+    """One try at the record after what was `reached`, in a folder of its own under each owner's data folder."""
 
-    def __init__(self, engine: Engine, batch: Batch, sequence: int, identity: str) -> None:
-        self.engine, self.batch, self.sequence, self.identity = engine, batch, sequence, identity
+    def __init__(self, engine: Engine, batch: Batch, reached: Reached, identity: str) -> None:
+        self.engine, self.batch, self.reached, self.identity = engine, batch, reached, identity
+        self.sequence = sequence = reached.sequence + 1
         self.ledger = Ledger()
         self.change = Change()
         self.outbox: dict[str, tuple[str, ...]] = {}
@@ -51,9 +52,9 @@ class Attempt:
         self._source_folds: dict[str, Folded] = {}
         self._carriers: dict[str, str] = {}
         self._persisted: list[DataFrame] = []
-        self._isolation = Isolation(engine, batch, self._persist)
-        self._ids = Ids(engine, sequence)
-        self._letters = Letters(engine, batch, sequence)
+        self._isolation = Isolation(engine, batch, reached, self._persist)
+        self._ids = Ids(engine, reached, sequence)
+        self._letters = Letters(engine, batch, reached, sequence)
         self._tries = 0
         self._skipped: dict[str, int] = {}
 
@@ -104,7 +105,7 @@ class Attempt:
             for operation in operations:
                 folder = self._folder(operation.node.name) / f"fold{self._tries}_{name}"
                 folded = operation.fold(
-                    name, routed, self.engine.before(operation), folder, carries_source=operation is carrier
+                    name, routed, self._before(operation), folder, carries_source=operation is carrier
                 )
                 so_far = self._folded.get(operation.node.name, {})
                 self._folded[operation.node.name] = {**so_far, name: folded}
@@ -179,7 +180,7 @@ class Attempt:
         """Each in turn, and what it says is handed to those that it feeds."""
         spoken: dict[str, list[Path]] = {}
         for name, operation in self.engine.operations.items():
-            before, after = self.engine.before(operation), self.after[name]
+            before, after = self._before(operation), self.after[name]
             feed = self.engine.feeds.get(name)
             panes = spoken.get(feed.source.name, []) if feed else []
             if feed and panes:
@@ -187,7 +188,7 @@ class Attempt:
                 self._folded[name] = operation.fold_panes(feed, panes, self.batch.clock, before, folder)
             folds = self._folded.get(name, {})
             fresh = [file for folded in folds.values() for file in operation.keep(folded, self.sequence)]
-            moment = Moment(self.sequence, before, after, self.engine.last.clock, self.batch.clock)
+            moment = Moment(self.sequence, before, after, self.reached.clock, self.batch.clock)
             fired = operation.fire(Fed(folds, fresh, panes), moment, self._folder(name) / "panes")
             self._fired[name], spoken[name] = fired, fired.panes
             self.change.added += [*fresh, *fired.change.added]
@@ -285,6 +286,10 @@ class Attempt:
     def _all_folds(self) -> list[Folded]:
         of_operators = [folded for folds in self._folded.values() for folded in folds.values()]
         return [*of_operators, *self._source_folds.values()]
+
+    def _before(self, operation: Operation) -> int | None:
+        """The watermark of an operator by which this batch is judged."""
+        return self.reached.watermarks.get(operation.node.name)
 
     def _folder(self, owner: str) -> Path:
         return self.engine.state.folder / "data" / owner / self.identity

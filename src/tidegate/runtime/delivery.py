@@ -71,8 +71,12 @@ class Deliverer:
         if pending is not None:
             pending.result()
 
-    def close(self) -> None:
+    def give_up(self) -> None:
+        """Stop waiting for a sink that is away."""
         self._closing.set()
+
+    def close(self) -> None:
+        self.give_up()
         self._pool.shutdown(wait=True)
         for writer in self._writers.values():
             writer.close()

@@ -24,7 +24,7 @@ from tidegate.patience import patiently
 from tidegate.runtime.checks import check
 from tidegate.runtime.claims import finish_ended
 from tidegate.runtime.engine import Batch, Engine
-from tidegate.runtime.identity import check_log, offset_of, offsets_of
+from tidegate.runtime.identity import check_log, last_committed, offset_of, offsets_of
 from tidegate.runtime.poison import sentence
 from tidegate.runtime.records import Checkpoint, Offsets
 from tidegate.runtime.reports import RunOptions, RunSummary, Watcher
@@ -76,7 +76,7 @@ def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
                 work = partial(_run_query, engine, readers, options, spark_folder, stop)
             _until_it_answers(engine, readers, work, watcher, stop)
             if options.mode == "drain" and not stop.is_set():
-                engine.batch(Batch(clock=max(_now(), engine.last.clock), end_of_input=True))
+                engine.batch(Batch(clock=max(_now(), engine.reached.clock), end_of_input=True))
             engine.finish()
         finally:
             for reader in readers.values():
@@ -130,7 +130,7 @@ def _batch(engine: Engine, readers: Readers, spans: Mapping[str, Any], clock: in
     read = partial(_records, readers, spans)
     standing = {name: readers[name].standing(span) for name, span in spans.items()}
     whose = partial(_source_of, readers)
-    return Batch(max(clock, engine.last.clock), {}, offsets, standing, read=read, source_of=whose)
+    return Batch(max(clock, engine.reached.clock), {}, offsets, standing, read=read, source_of=whose)
 
 
 def _run_bounded(engine: Engine, readers: Readers) -> None:
@@ -154,6 +154,7 @@ def _run_query(
             if stop.is_set():
                 raise _StopAskedError  # Spark has not committed the batch and will offer it again
             try:
+                _decide_committed(engine, readers, spark_folder, before=batch_id)
                 engine.batch(_batch_of(engine, readers, batch_id, spark_folder))
                 last_call = time.monotonic()
                 crash.point("before_spark_commit")
@@ -169,6 +170,8 @@ def _run_query(
     writer = (
         writer.trigger(availableNow=True) if bounded else writer.trigger(processingTime=f"{options.interval} seconds")
     )
+    engine.settle()
+    _decide_committed(engine, readers, spark_folder, before=last_committed(spark_folder) + 1)
     crash.point("before_offset_log")
     query = writer.foreachBatch(on_batch).start()
     try:
@@ -181,7 +184,7 @@ def _run_query(
             if is_due and not bounded and gate.acquire(blocking=False):
                 try:
                     standing = {name: reader.standing(None) for name, reader in readers.items()}
-                    engine.batch(Batch(clock=max(_now(), engine.last.clock), standing=standing))
+                    engine.batch(Batch(clock=max(_now(), engine.reached.clock), standing=standing))
                 finally:
                     gate.release()
                 last_call = time.monotonic()
@@ -214,7 +217,7 @@ def _until_it_answers(
             trouble = None
             raise told
         for name, reader in readers.items():
-            clock = engine.last.sources.get(name)
+            clock = engine.reached.sources.get(name)
             reader.check(clock.identity if clock else None)
 
     while True:
@@ -226,7 +229,7 @@ def _until_it_answers(
                 return None
             raise
         if was_away:
-            engine.pause(_now() - engine.last.clock)
+            engine.pause(_now() - engine.reached.clock)
         try:
             return action()
         except Exception as error:
@@ -252,6 +255,16 @@ def _batch_of(engine: Engine, readers: Readers, batch_id: int, spark_folder: Pat
         if end is not None:
             spans[name] = reader.taken(spark_folder / "sources" / name, offset_of(offsets.start, name), end)
     return _batch(engine, readers, spans, clock, offsets)
+
+
+def _decide_committed(engine: Engine, readers: Readers, spark_folder: Path, before: int) -> None:
+    """Take the batches that Spark has committed and nobody has decided: it will not offer them again.
+
+    Spark commits a batch when it is folded; a driver that ends between that and the record leaves one behind.
+    """
+    reached = engine.reached.offsets
+    for number in range(reached.batch_id + 1 if reached else 0, before):
+        engine.batch(_batch_of(engine, readers, number, spark_folder))
 
 
 def _tick_interval(app: App) -> float:

@@ -9,7 +9,11 @@ record names. A retry never recomputes what was decided. The story of a batch is
 4. operate    fold into slices, move the watermark, fire what is due – all staged, nothing decided
 5. balance    every event accounted for, or nothing happens
 6. decide     one record, created atomically
-7. deliver    to every sink, from the staged files, while the next batch is being folded
+7. deliver    to every sink, from the staged files
+
+Once a batch is folded, it is known where it ends and how far the watermark has come: all that the next one needs to be
+folded. So `batch` returns there, and the rest happens in `_conclude`, in the background, while the next batch is being
+read. Batches are concluded one after the other: records have no gaps (decision 011).
 
 Who calls it is a driver: a streaming query, a bounded run, a transcript. A *tick* is a batch without events.
 """
@@ -20,6 +24,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -40,6 +45,7 @@ from tidegate.runtime.records import (
     Checkpoint,
     Offsets,
     Outbox,
+    Reached,
     Record,
     Snapshot,
     SourceClock,
@@ -111,6 +117,12 @@ class Engine:
             added = added_aggregates(self.signatures[name])
             self.operations[name] = operation_for(spark, node, self.state, app.name, added, samples)
         self.last = claim(checkpoint, position, now, self.signatures)
+        self.reached = self.last.reached
+        """What was folded last; `last` is what was decided last, the same or the one before."""
+        self._remembers_ids = any(source.event_id is not None for source in app.sources.values())
+        self._conclusion: Future[None] | None = None
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidegate-conclude")
+        self._published = 0.0
         self.deliverer = Deliverer(
             app, checkpoint.folder, checkpoint.identity, self.last.claim, self.last.outbox, watcher.say
         )
@@ -122,51 +134,87 @@ class Engine:
 
     # -- the story of a batch ---------------------------------------------------------------------------------------
 
-    def batch(self, batch: Batch) -> Record | None:
-        """Run one batch to its record; None when it had been decided before."""
+    def batch(self, batch: Batch) -> bool:
+        """Fold one batch, and conclude it while the next is being read; False when it had been decided before."""
         with self.lock:
             started = time.monotonic()
             # 1. identify
-            if batch.offsets is not None and compare(batch.offsets, self.last.offsets, self.checkpoint) is Fate.DONE:
+            if batch.offsets is not None and compare(batch.offsets, self.reached.offsets, self.checkpoint) is Fate.DONE:
+                self._settle()
                 self.watcher.say(
                     f"batch {batch.offsets.batch_id} was decided as record {self.last.sequence}: delivered, skipped"
                 )
-                return None
-            attempt = Attempt(self, batch, self.last.sequence + 1, uuid.uuid4().hex)
+                return False
+            if self._remembers_ids:  # those of the batch before are state only when it is decided
+                self._settle()
+            attempt = Attempt(self, batch, self.reached, uuid.uuid4().hex)
             try:
                 self._resolve(attempt)
                 # 2. decode, 3. route and 4. operate: one plan, one scan
                 attempt.fold()
                 clock = self._clocks(batch, attempt)
-                attempt.fire(self._watermarks(clock, batch))
-                crash.point("after_staging")
-                # 5. balance
-                attempt.balance()
-            finally:
+                after = self._watermarks(clock, batch)
+                self._settle()
+            except BaseException:
                 attempt.release()
-            # 6. decide
-            self.deliverer.finish()
-            record = self._record(batch, attempt, clock, time.monotonic() - started)
-            self.checkpoint.publish(record)
-            self._follow(record)
-            # 7. deliver
-            if record.outbox.sequence == record.sequence:
-                self.deliverer.start(record.outbox)
-            self._report(record)
-            return record
+                raise
+            offsets = batch.offsets or self.reached.offsets
+            self.reached = Reached(attempt.sequence, batch.clock, offsets, clock, after)
+            self._conclusion = self._worker.submit(self._conclude, attempt, self.reached, started)
+            return True
+
+    def _conclude(self, attempt: Attempt, reached: Reached, started: float) -> None:
+        """What a folded batch does to state and results; and its record."""
+        try:
+            attempt.fire(dict(reached.watermarks))
+            crash.point("after_staging")
+            # 5. balance
+            attempt.balance()
+        finally:
+            attempt.release()
+        # 6. decide
+        self.deliverer.finish()
+        record = self._record(attempt, reached, time.monotonic() - max(started, self._published))
+        self.checkpoint.publish(record)
+        self._published = time.monotonic()
+        self._follow(record)
+        # 7. deliver
+        if record.outbox.sequence == record.sequence:
+            self.deliverer.start(record.outbox)
+        self._report(record)
+
+    def _settle(self) -> None:
+        """Wait until the batch that was folded last is decided; raise what has kept it from that."""
+        conclusion, self._conclusion = self._conclusion, None
+        if conclusion is not None:
+            try:
+                conclusion.result()
+            finally:
+                self.reached = self.last.reached
+
+    def settle(self) -> None:
+        """Wait until everything that was folded is decided."""
+        with self.lock:
+            self._settle()
 
     def finish(self) -> None:
-        """Wait for the last delivery."""
+        """Wait until everything that was folded is decided and delivered."""
         with self.lock:
+            self._settle()
             self.deliverer.finish()
 
     def pause(self, time: int) -> None:
         """No source could be read for `time`: no partition could bring anything, so none has grown idler."""
         with self.lock:
+            self._settle()
             sources = {name: clocks.resume(clock, time) for name, clock in self.last.sources.items()}
             self.last = replace(self.last, sources=sources)
+            self.reached = self.last.reached
 
     def close(self) -> None:
+        """Give up what is not decided: it was not shown to anyone, and will be offered again."""
+        self.deliverer.give_up()
+        self._worker.shutdown(wait=True)
         self.deliverer.close()
 
     # -- what an attempt asks ---------------------------------------------------------------------------------------
@@ -176,13 +224,9 @@ class Engine:
         every = self.operations.values()
         return [op for op in every if any(branch.source.name == source for branch in op.node.branches)]
 
-    def before(self, operation: Operation) -> int | None:
-        """The watermark of an operator by which the next batch is judged."""
-        return self.last.watermarks.get(operation.node.name)
-
-    def closed_for(self, source: str) -> list[tuple[WindowNode, int]]:
-        """The operators of a source, each with its watermark minus allowed lateness before the batch."""
-        return [(operation.node, operation.closed(self.before(operation))) for operation in self.fed_by(source)]
+    def closed_for(self, source: str, reached: Reached) -> list[tuple[WindowNode, int]]:
+        """The operators of a source, each with its watermark minus allowed lateness."""
+        return [(op.node, op.closed(reached.watermarks.get(op.node.name))) for op in self.fed_by(source)]
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
@@ -200,7 +244,7 @@ class Engine:
         return {
             name: clocks.advance(
                 source.watermark,
-                self.last.sources.get(name, SourceClock()),
+                self.reached.sources.get(name, SourceClock()),
                 attempt.newest(name),
                 batch.clock,
                 standing=batch.standing.get(name, NOTHING_LEFT),
@@ -226,12 +270,12 @@ class Engine:
             ]
             known = [w for w in reached if w is not None]
             slowest = [min(known)] if len(known) == len(reached) else []
-            before = self.last.watermarks.get(name)
+            before = self.reached.watermarks.get(name)
             moved[name] = max([*slowest, *([] if before is None else [before])], default=None)
         return moved
 
-    def _record(self, batch: Batch, attempt: Attempt, clock: dict[str, SourceClock], seconds: float) -> Record:
-        files = attempt.outbox
+    def _record(self, attempt: Attempt, reached: Reached, seconds: float) -> Record:
+        batch, files = attempt.batch, attempt.outbox
         outbox = Outbox(attempt.sequence, self.last.outbox.sequence, files) if files else self.last.outbox
         change = attempt.change
         full = attempt.sequence % SNAPSHOT_EVERY == 0
@@ -242,10 +286,10 @@ class Engine:
             kind="tick" if batch.offsets is None else "batch",
             claim=self.last.claim,
             attempt=attempt.identity,
-            clock=batch.clock,
-            offsets=batch.offsets or self.last.offsets,
-            sources=clock,
-            watermarks=attempt.after,
+            clock=reached.clock,
+            offsets=reached.offsets,
+            sources=dict(reached.sources),
+            watermarks=dict(reached.watermarks),
             ledger=attempt.ledger,
             totals=self.last.totals.plus(attempt.ledger),
             added=tuple(change.added),

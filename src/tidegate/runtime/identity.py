@@ -71,11 +71,18 @@ def offset_of(lines: str | None, source: str) -> str | None:
 
 
 def check_log(spark_folder: Path, decided: Offsets | None, checkpoint: Checkpoint) -> None:
-    """Before anything starts: Spark's log must end with the last decided batch, or with one more that is under way."""
+    """Before anything starts: Spark's log must end with the last decided batch, or a little later.
+
+    Spark commits a batch when it is folded, so the last one that it committed may not be decided yet; and one more may
+    have begun.
+    """
     number = max(_numbers(spark_folder / "offsets"), default=-1)
-    committed = max(_numbers(spark_folder / "commits"), default=-1)
-    if committed > (-1 if decided is None else decided.batch_id):
-        raise _apart(checkpoint, f"Spark's batch {committed} is committed, but was never decided: records are missing")
+    committed = last_committed(spark_folder)
+    known = -1 if decided is None else decided.batch_id
+    if committed > known + 1:
+        raise _apart(
+            checkpoint, f"Spark's batch {committed - 1} is committed, but was never decided: records are missing"
+        )
     if decided is None:
         return
     if not (spark_folder / "metadata").exists():
@@ -91,8 +98,13 @@ def check_log(spark_folder: Path, decided: Offsets | None, checkpoint: Checkpoin
             checkpoint,
             f"Spark's log ends at batch {number}, but batch {decided.batch_id} was decided: it was rolled back",
         )
-    if _entry(spark_folder, decided.batch_id)[0] != decided.end or number > decided.batch_id + 1:
+    if _entry(spark_folder, decided.batch_id)[0] != decided.end or number > max(committed, known) + 1:
         raise _apart(checkpoint, f"Spark's batch {decided.batch_id} is not the one that was decided")
+
+
+def last_committed(spark_folder: Path) -> int:
+    """The last batch that Spark has committed; -1 when there is none."""
+    return max(_numbers(spark_folder / "commits"), default=-1)
 
 
 def _numbers(folder: Path) -> list[int]:

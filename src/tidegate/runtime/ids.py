@@ -12,7 +12,7 @@ from tidegate.operators.dedup import REMEMBERED, dedup, remembered, to_remember
 from tidegate.operators.sql import BEGINNING, Relation
 from tidegate.runtime.folded import Routed
 from tidegate.runtime.operate import Operation
-from tidegate.runtime.records import StateFile
+from tidegate.runtime.records import Reached, StateFile
 from tidegate.runtime.staging import stage
 from tidegate.runtime.state import Change
 from tidegate.windows import Calendar, Hopping, Rolling, Session
@@ -28,8 +28,8 @@ _LONGEST = {"hour": 1, "day": 25, "week": 169, "month": 745, "quarter": 2209, "y
 class Ids:
     """The memory for duplicates of one attempt."""
 
-    def __init__(self, engine: Engine, sequence: int) -> None:
-        self.engine, self.sequence = engine, sequence
+    def __init__(self, engine: Engine, reached: Reached, sequence: int) -> None:
+        self.engine, self.reached, self.sequence = engine, reached, sequence
         self._fresh: dict[str, list[StateFile]] = {}
 
     def mark(self, source: str, routed: Routed) -> tuple[Relation, dict[str, DataFrame]]:
@@ -43,11 +43,11 @@ class Ids:
             if (held := operation.held_ids(source, routed.spark)) is not None:
                 frames[f"held{len(frames)}"] = held
         known = remembered("{ids}" if files else None, [f"{{{name}}}" for name in frames if name != "ids"])
-        return dedup(routed.rows, known, self.engine.closed_for(source)), frames
+        return dedup(routed.rows, known, self.engine.closed_for(source, self.reached)), frames
 
     def remember(self, source: str, routed: Routed, folder: Path) -> None:
         """Stage the ids of marked rows that are new, where the event time tells how long they matter."""
-        closed = self.engine.closed_for(source)
+        closed = self.engine.closed_for(source, self.reached)
         by_time = [(operator, bound) for operator, bound in closed if not isinstance(operator.window, Session)]
         if not by_time:
             return

@@ -14,6 +14,7 @@ from tidegate.operators.route import route
 from tidegate.operators.sql import run
 from tidegate.runtime.folded import Routed
 from tidegate.runtime.poison import Culprit, corrupt_file, is_data_error, isolate, sentence
+from tidegate.runtime.records import Reached
 from tidegate.runtime.source_work import only_wanted
 from tidegate.sources.base import Records
 
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 class Isolation:
     """What an attempt reads, and whom it has found to blame so far."""
 
-    def __init__(self, engine: Engine, batch: Batch, persist: Callable[[DataFrame], DataFrame]) -> None:
-        self.engine, self.batch, self._persist = engine, batch, persist
+    def __init__(
+        self, engine: Engine, batch: Batch, reached: Reached, persist: Callable[[DataFrame], DataFrame]
+    ) -> None:
+        self.engine, self.batch, self.reached, self._persist = engine, batch, reached, persist
         self.records: Mapping[str, Records] = batch.read(frozenset()) if batch.read else batch.records
         self._poison: dict[str, dict[int, str]] = {}
         self._corrupt: list[Culprit] = []
@@ -98,7 +101,7 @@ class Isolation:
         rows = route(node, "{decoded}", self.batch.clock, self.poison_of(name))
         routed = Routed(decoded.sparkSession, rows, {"decoded": decoded})
         if node.event_id is not None:
-            ids = routed.relation(to_remember(routed.rows.relation, self.engine.closed_for(name)))
+            ids = routed.relation(to_remember(routed.rows.relation, self.engine.closed_for(name, self.reached)))
             ids.write.format("noop").mode("overwrite").save()
         for operation in self.engine.fed_by(name):
-            operation.probe(name, routed, self.engine.before(operation))
+            operation.probe(name, routed, self.reached.watermarks.get(operation.node.name))

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from tidegate.deadletter.write import Circumstances, corrupt_file_letters, write_letters
 from tidegate.runtime.folded import Folded
 from tidegate.runtime.poison import Culprit
+from tidegate.runtime.records import Reached
 from tidegate.runtime.state import Change
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 class Letters:
     """Writes and keeps the letters of one attempt."""
 
-    def __init__(self, engine: Engine, batch: Batch, sequence: int) -> None:
-        self.engine, self.batch, self.sequence = engine, batch, sequence
+    def __init__(self, engine: Engine, batch: Batch, reached: Reached, sequence: int) -> None:
+        self.engine, self.batch, self.reached, self.sequence = engine, batch, reached, sequence
 
     def write(self, source: str, folds: Sequence[Folded], corrupt: Sequence[Culprit], folder: Path) -> list[Path]:
         """The refused rows of a source, from all folds that carry some, and its unreadable files, as dead letters."""
@@ -52,13 +53,14 @@ class Letters:
         return tuple(str(path.relative_to(state.folder)) for path in files) if wanted else ()
 
     def _about(self, source: str) -> Circumstances:
-        operations, before = self.engine.fed_by(source), self.engine.last.sources.get(source)
+        names = [operation.node.name for operation in self.engine.fed_by(source)]
+        before = self.reached.sources.get(source)
         return Circumstances(
             self.engine.app.name,
             source,
             self.sequence,
             self.batch.clock,
             before.watermark if before else None,
-            {operation.node.name: operation.node.allowed_lateness for operation in operations},
-            {operation.node.name: self.engine.before(operation) for operation in operations},
+            {name: self.engine.operations[name].node.allowed_lateness for name in names},
+            {name: self.reached.watermarks.get(name) for name in names},
         )

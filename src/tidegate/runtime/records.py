@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -105,6 +105,20 @@ class Outbox:
 
 
 @dataclass(frozen=True)
+class Reached:
+    """How far a pipeline has come: where the next batch must begin, and what it is judged by.
+
+    A batch that is folded has been reached, though it may not be decided yet.
+    """
+
+    sequence: int
+    clock: int
+    offsets: Offsets | None
+    sources: Mapping[str, SourceClock]
+    watermarks: Mapping[str, int | None]
+
+
+@dataclass(frozen=True)
 class Record:
     """One decision. `offsets` is how far the input is decided: of this batch, or of the last one before."""
 
@@ -124,6 +138,10 @@ class Record:
     terminal: bool = False
     seconds: float = 0.0
     snapshot: Snapshot | None = None
+
+    @property
+    def reached(self) -> Reached:
+        return Reached(self.sequence, self.clock, self.offsets, self.sources, self.watermarks)
 
     def to_json(self) -> bytes:
         data = asdict(self)

@@ -115,10 +115,11 @@ class Harness:
         self.engine.close()
 
     def _run(self, batch: Batch) -> Outcome:
-        record = self.engine.batch(batch)
+        is_new = self.engine.batch(batch)
         self.engine.finish()
-        if record is None:
+        if not is_new:
             return Outcome(None)
+        record = self.engine.last
         folder = self.engine.state.folder
         panes = {}
         if record.outbox.sequence == record.sequence:
