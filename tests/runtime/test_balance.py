@@ -127,7 +127,7 @@ def test_a_batch_that_was_decided_is_not_read_again(harness: Harness) -> None:
     def gone(_: frozenset[str]) -> dict[str, Records]:
         raise AssertionError("it was read")
 
-    assert harness.engine.batch(Batch(harness.clock, offsets=harness.engine.last.offsets, read=gone)) is None
+    assert harness.engine.batch(Batch(harness.clock, offsets=harness.engine.last.offsets, read=gone)) is False
 
 
 def also(fate: str) -> Callable[[Folded], None]:

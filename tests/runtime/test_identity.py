@@ -122,6 +122,10 @@ def test_the_files_of_a_batch_are_found_by_the_name_of_their_source(tmp_path: Pa
         (("a",), 0, offsets(None, "a", 0)),
         (("a",), 1, offsets(None, "a", 0)),
         (("a", "b"), 1, offsets(None, "a", 0)),
+        (("a",), 1, None),
+        (("a", "b"), 1, None),
+        (("a", "b"), 2, offsets(None, "a", 0)),
+        (("a", "b", "c"), 2, offsets(None, "a", 0)),
     ],
     ids=[
         "nothing has happened",
@@ -129,6 +133,10 @@ def test_the_files_of_a_batch_are_found_by_the_name_of_their_source(tmp_path: Pa
         "killed between our record and Spark's commit",
         "all committed",
         "killed in the second batch",
+        "killed between Spark's first commit and our first record",
+        "the same, and the second batch had begun",
+        "killed between Spark's second commit and our record",
+        "the same, and the third batch had begun",
     ],
 )
 def test_a_log_as_a_kill_may_leave_it_is_accepted(
@@ -143,17 +151,17 @@ def test_a_log_as_a_kill_may_leave_it_is_accepted(
         ((), 0, offsets("a", "b", 1), "rolled back"),
         (("a",), 1, offsets("a", "b", 1), "rolled back"),
         (("a", "x"), 1, offsets("a", "b", 1), "not the one that was decided"),
-        (("a", "b", "c"), 2, offsets(None, "a", 0), "never decided|not the one"),
-        (("a", "b"), 2, offsets(None, "a", 0), "never decided"),
-        (("a",), 1, None, "never decided"),
+        (("a", "b", "c"), 1, offsets(None, "a", 0), "not the one"),
+        (("a", "b", "c"), 3, offsets(None, "a", 0), "batch 1 is committed, but was never decided"),
+        (("a", "b"), 2, None, "batch 0 is committed, but was never decided"),
     ],
     ids=[
         "emptied",
         "rolled back by one",
         "another batch in the place of ours",
         "two batches ahead of the records",
-        "a committed batch that no record knows",
-        "committed, and no record at all",
+        "two committed batches that no record knows",
+        "two committed, and no record at all",
     ],
 )
 def test_a_log_that_does_not_fit_the_records_is_refused(
@@ -221,8 +229,9 @@ def replace_spark_log(checkpoint: Path) -> None:
     metadata.write_text(json.dumps(data | {"id": "00000000-0000-0000-0000-000000000000"}))
 
 
-def roll_back_records(checkpoint: Path) -> None:
-    max((checkpoint / "records").glob("*.json")).unlink()
+def roll_back_records(checkpoint: Path, by: int = 2) -> None:
+    for path in sorted((checkpoint / "records").glob("*.json"))[-by:]:
+        path.unlink()
 
 
 Damage = Callable[[Path], None]
@@ -243,6 +252,22 @@ def test_a_checkpoint_whose_halves_do_not_fit_is_refused_before_anything_changes
         bench.run(mode=mode)
     assert "restore the checkpoint folder as a whole" in str(refusal.value.hint)
     assert (two_batches.table(), [record.to_json() for record in bench.records()]) == before
+
+
+@pytest.mark.spark
+def test_a_batch_that_spark_has_committed_and_nobody_has_decided_is_decided_first(
+    two_batches: Bench, tmp_path: Path
+) -> None:
+    """As a kill leaves it between Spark's commit, which comes when a batch is folded, and our record."""
+    shutil.copytree(two_batches.checkpoint, tmp_path / "checkpoint")
+    bench = Bench(tmp_path, lambda: an_app(bench))
+    bench.input = two_batches.input
+    roll_back_records(bench.checkpoint, by=1)
+    assert bench.records()[-1].offsets is not None
+    totals = bench.run(mode="drain").totals
+    assert (totals.sources["events"].read, totals.operators["counts"].accepted) == (3, 3)
+    decided = [record.offsets for record in bench.records() if record.kind == "batch" and record.offsets is not None]
+    assert [offsets.batch_id for offsets in decided] == [0, 1, 2]
 
 
 @pytest.mark.spark

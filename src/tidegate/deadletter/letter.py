@@ -53,18 +53,3 @@ COLUMNS: tuple[tuple[str, str], ...] = (
     ("key", "BINARY"),  # of a Kafka record, with its headers, byte for byte
     ("headers", "ARRAY<STRUCT<key: STRING, value: BINARY>>"),
 )
-
-ABOUT = {
-    "id": "STRING",
-    "operator": "STRING",
-    "origin": "STRING",
-    "position": "BIGINT",
-    "arrival": "BIGINT",
-    "time": "BIGINT",
-    "window_start": "BIGINT",
-    "window_end": "BIGINT",
-    "subject": "STRING",
-    "schema_id": "BIGINT",
-    "path": "STRING",
-}
-"""What the staged form of a letter says about its event, as JSON."""

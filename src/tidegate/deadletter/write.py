@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from tidegate import crash
-from tidegate.deadletter.arrow import INSTANT, SCHEMA, TYPES
+from tidegate.deadletter.arrow import HEADERS, INSTANT, SCHEMA, TYPES
 from tidegate.deadletter.as_json import as_json
-from tidegate.deadletter.letter import ABOUT
 
 _FEW_VALUES = ["pipeline", "source", "operator", "reason", "error", "partition", "origin", "status", "subject", "path"]
 
@@ -73,7 +71,6 @@ def corrupt_file_letters(paths: list[str], errors: list[str], about: Circumstanc
 def _letters(rows: pa.Table, about: Circumstances) -> pa.Table:
     dead = rows["_dead"].combine_chunks()
     fields = {dead.type.field(i).name: pc.struct_field(dead, i) for i in range(dead.type.num_fields)}
-    fields |= _told(fields.pop("about"))
     if "record" in fields:
         fields["raw"] = as_json(fields.pop("record")).cast(pa.binary())
     number = rows.num_rows
@@ -90,6 +87,9 @@ def _letters(rows: pa.Table, about: Circumstances) -> pa.Table:
     def same(value: str | int | None, kind: pa.DataType) -> pa.Array:
         return pa.repeat(pa.scalar(value, kind), number)
 
+    def told(name: str, kind: str) -> pa.Array:
+        return fields[name] if name in fields else pa.nulls(number, TYPES[kind])
+
     columns = {
         "dlq_id": fields["id"],
         "pipeline": same(about.pipeline, pa.string()),
@@ -105,35 +105,20 @@ def _letters(rows: pa.Table, about: Circumstances) -> pa.Table:
         "event_time": _instant(fields["time"]),
         "watermark": _instant(watermark),
         "late_by_ms": pc.if_else(is_late, late_by, pa.scalar(None, pa.int64())),
-        "window_start": _instant(fields["window_start"]),
-        "window_end": _instant(fields["window_end"]),
+        "window_start": _instant(told("window_start", "BIGINT")),
+        "window_end": _instant(told("window_end", "BIGINT")),
         "allowed_lateness_ms": pc.divide(lateness, 1000),
-        "subject": fields["subject"],
-        "schema_id": fields["schema_id"],
-        "path": fields["path"],
+        "subject": told("subject", "STRING"),
+        "schema_id": told("schema_id", "BIGINT"),
+        "path": told("path", "STRING"),
         "failed_at": same(about.clock, pa.int64()).cast(INSTANT),
         "attempt": same(1, pa.int32()),
         "status": same("new", pa.string()),
         "raw": fields["raw"],
-        "key": fields.get("key", pa.nulls(number, TYPES["BINARY"])),
-        "headers": fields.get("headers", pa.nulls(number, SCHEMA.field("headers").type)).cast(
-            SCHEMA.field("headers").type
-        ),
+        "key": told("key", "BINARY"),
+        "headers": told("headers", HEADERS).cast(TYPES[HEADERS]),
     }
     return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
-
-
-def _told(about: pa.Array) -> dict[str, pa.Array]:
-    """What a letter says about its event, from JSON to columns."""
-    whole = pa.ListArray.from_arrays(pa.array([0, len(about)], pa.int32()), about)
-    text = pc.binary_join(whole, "\n")[0].as_buffer()
-    schema = pa.schema([(name, TYPES[kind]) for name, kind in ABOUT.items()])
-    options = pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    # A block must hold a whole line, and the parser reads one at a time.
-    table = pa_json.read_json(
-        pa.BufferReader(text), pa_json.ReadOptions(use_threads=False, block_size=max(1 << 20, text.size + 1)), options
-    )
-    return {name: table[name].combine_chunks() for name in ABOUT}
 
 
 def _instant(values: pa.Array) -> pa.Array:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.operators.assign import Assignment
 from tidegate.operators.decode_wire import AT, PREFIX, in_header, reads_headers
-from tidegate.operators.path import WHOLE, internal
+from tidegate.operators.path import WHOLE, has_flat_map, internal
 from tidegate.operators.route import Rows, extra_columns, marks, missing, one_partition, record_columns
 from tidegate.operators.sql import Relation, Thresholds, quote, select, text, user
 from tidegate.sources.base import ONLY_PARTITION
@@ -67,13 +67,9 @@ def _trusted(source: Input) -> str:
 _ORDER = "named_struct('t', _tg_time, 'a', _tg_arrival, 'o', _tg_origin, 'p', _tg_row, 'e', _element)"
 
 
-def letter_fields(source: Input) -> tuple[str, ...]:
-    """What a staged dead letter holds of its event: `record` or `raw`, and what a record has beside its value.
-
-    `about` is JSON: every row of state is written with these columns, as NULL, and each of them costs.
-    """
-    beside = [name.removeprefix("_") for name in extra_columns(source).values()]
-    return ("reason", "error", "about", "record" if _stays_typed(source) else "raw", *beside)
+def letter_fields(node: WindowNode) -> tuple[str, ...]:
+    """What a staged dead letter says of its event: where it came from, who refused it and why, and the record."""
+    return tuple(_letter(node.source, "", node, "false", flat=False))
 
 
 @dataclass(frozen=True)
@@ -127,14 +123,14 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
             twice = f"explode(CASE WHEN _partially THEN {both} ELSE array(_fate) END) AS _fate"
             rows = select([*carried, "_partially", twice], rows)
     by_event = _ends_by_event(node)
-    single = one_partition(node.source)
+    single, flat = one_partition(node.source), has_flat_map(node.steps)
     # Refused and filtered rows go through the same aggregation: their columns become NULL first, so that an
     # aggregate's expression can never throw on a row that is not its business.
     rows = select(
         [
             "_fate",
             *([] if single else ["_tg_partition AS _partition"]),
-            f"{_letter(node, pipeline)} AS _dead",
+            f"CASE WHEN {_LETTER} THEN {_refusal(node.source, flat=flat)} END AS _refused",
             f"CASE WHEN {_FOLDED} THEN _slice END AS _slice",
             *([f"CASE WHEN {_FOLDED} THEN _last_end END AS _last_end"] if by_event else []),
             f"{_trusted(node.source)} AS _trusted",
@@ -147,7 +143,7 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
         ],
         rows,
     )
-    keys = ["_fate", *key_columns(node), "_slice", *([] if single else ["_partition"]), "_dead"]
+    keys = ["_fate", *key_columns(node), "_slice", *([] if single else ["_partition"]), "_refused"]
     partials = [
         f"{user(sql)} AS {quote(column)}"
         for alias, aggregate in node.aggregates
@@ -163,7 +159,9 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
         counts.append(f"collect_list({known}) AS _ids")
     if single:
         counts.append(f"{text(ONLY_PARTITION)} AS _partition")
-    return select([*keys, *partials, *counts], rows) + f" GROUP BY {', '.join(keys)}"
+    missed = f"_fate = {_CODE['copy']}"
+    letter = _letter(node.source, pipeline, node, missed, flat=flat)
+    return _completed(keys, [*partials, *counts], letter, rows)
 
 
 def fold_source(source: SourceNode, routed: Rows, pipeline: str) -> Relation:
@@ -173,15 +171,12 @@ def fold_source(source: SourceNode, routed: Rows, pipeline: str) -> Relation:
         f"CASE WHEN _tg_reason = 'DUPLICATE' THEN {duplicate} WHEN _tg_reason IS NOT NULL THEN {_CODE['dead']} "
         f"ELSE {_CODE['passed']} END AS _fate"
     )
-    about = _about(pipeline, source, "CAST(NULL AS STRING)", {})
-    letter = (
-        f"CASE WHEN _fate = {_CODE['dead']} THEN named_struct("
-        f"'reason', _tg_reason, 'error', _tg_error, 'about', {about}, {_came(source)}) END AS _dead"
-    )
-    fated = select([*routed.envelope, WHOLE, fate], routed.relation)
-    rows = select(["_fate", "_tg_partition AS _partition", letter, f"{_trusted(source)} AS _trusted"], fated)
-    keys = ["_fate", "_partition", "_dead"]
-    return select([*keys, "count(1) AS _n", "max(_trusted) AS _newest"], rows) + f" GROUP BY {', '.join(keys)}"
+    refusal = f"CASE WHEN _fate = {_CODE['dead']} THEN {_refusal(source, flat=False)} END AS _refused"
+    fated = select([*routed.envelope, "_alive", WHOLE, fate], routed.relation)
+    rows = select(["_fate", "_tg_partition AS _partition", refusal, f"{_trusted(source)} AS _trusted"], fated)
+    counts = ["count(1) AS _n", "max(_trusted) AS _newest"]
+    letter = _letter(source, pipeline, None, "false", flat=False)
+    return _completed(["_fate", "_partition", "_refused"], counts, letter, rows)
 
 
 def _ends_by_event(node: WindowNode) -> bool:
@@ -199,32 +194,49 @@ def key_columns(node: WindowNode) -> list[str]:
     return [quote(f"_key_{name}") for name in node.key_names]
 
 
-def _letter(node: WindowNode, pipeline: str) -> str:
-    """What a dead letter keeps of its event, for rows that are one. A live row that is dead is late."""
-    missed = f"_fate = {_CODE['copy']}"
-    operator = f"CASE WHEN _alive THEN {text(node.name)} END"
-    window = {"window_start": Assignment(node.window).last_start("_tg_time"), "window_end": "_last_end"}
-    return (
-        f"CASE WHEN {_LETTER} THEN named_struct("
-        f"'reason', CASE WHEN {missed} THEN 'PARTIALLY_LATE' WHEN _alive THEN 'LATE' ELSE _tg_reason END, "
-        f"'error', CASE WHEN {missed} THEN 'some windows of the event had closed' "
-        "WHEN _alive THEN 'every window of the event had closed' ELSE _tg_error END, "
-        f"'about', {_about(pipeline, node.source, operator, window)}, {_came(node.source)}) END"
-    )
-
-
-def _about(pipeline: str, source: Input, operator: str, window: Mapping[str, str]) -> str:
+def _refusal(source: Input, *, flat: bool) -> str:
+    """What must be kept of a refused row so that its letter can be written: it is a grouping key, so it is lean."""
     known = {
-        "id": _identity(pipeline, source.name, operator),
-        "operator": operator,
+        "alive": "_alive",
+        "reason": "_tg_reason",
+        "error": "_tg_error",
         "origin": "_tg_origin",
         "position": "_tg_position",
         "arrival": "_tg_arrival",
         "time": "_tg_time",
     }
-    known |= dict(window) | _schema(source)
-    fields = ", ".join(f"'{name}', {sql}" for name, sql in known.items())
-    return f"to_json(named_struct({fields}))"
+    known |= {"element": "CAST(_element AS STRING)"} if flat else {}
+    return _struct(known | _came(source))
+
+
+def _completed(keys: list[str], aggregates: list[str], letter: Mapping[str, str], rows: Relation) -> Relation:
+    """The aggregation, and dead letters made of what it has kept of refused rows: after it, for there they are few."""
+    grouped = select([*keys, *aggregates], rows) + f" GROUP BY {', '.join(keys)}"
+    # Each part may be NULL, and must say so: Arrow takes no struct that may be NULL with a part that may not.
+    parts = {name: f"CASE WHEN _refused IS NOT NULL THEN {sql} END" for name, sql in letter.items()}
+    dead = f"CASE WHEN _refused IS NOT NULL THEN {_struct(parts)} END AS _dead"
+    return select(["* EXCEPT (_refused)", dead], grouped)
+
+
+def _letter(source: Input, pipeline: str, node: WindowNode | None, missed: str, *, flat: bool) -> dict[str, str]:
+    """The fields of a dead letter, from `_refused`. A live row that is refused is late, by the operator `node`."""
+    operator = f"CASE WHEN _refused.alive THEN {text(node.name)} END" if node else "CAST(NULL AS STRING)"
+    letter = {
+        "reason": f"CASE WHEN {missed} THEN 'PARTIALLY_LATE' WHEN _refused.alive THEN 'LATE' ELSE _refused.reason END",
+        "error": f"CASE WHEN {missed} THEN 'some windows of the event had closed' "
+        "WHEN _refused.alive THEN 'every window of the event had closed' ELSE _refused.error END",
+        "id": _identity(pipeline, source.name, "_refused.element" if flat else "'[]'", operator),
+        "operator": operator,
+        "origin": "_refused.origin",
+        "position": "_refused.position",
+        "arrival": "_refused.arrival",
+        "time": "_refused.time",
+    }
+    if node:
+        assignment = Assignment(node.window)
+        letter["window_start"] = f"CASE WHEN _refused.alive THEN {assignment.last_start('_refused.time')} END"
+        letter["window_end"] = f"CASE WHEN _refused.alive THEN {assignment.last_end('_refused.time')} END"
+    return letter | _schema(source) | {name: f"_refused.{name}" for name in _came(source)}
 
 
 def _schema(source: Input) -> dict[str, str]:
@@ -234,15 +246,15 @@ def _schema(source: Input) -> dict[str, str]:
         return found
     wire = source.contract.wire
     paths = [f"WHEN {text(missing(name))} THEN {text(name)}" for name in source.contract.required]
-    inside = f"substring_index(substring(_tg_error, {len(AT) + 1}), ': ', 1)"
-    breaks = f"WHEN _tg_reason = 'CONTRACT_VIOLATION' AND startswith(_tg_error, {text(AT)}) THEN {inside}"
-    known = f"CASE _tg_error {' '.join(paths)} END" if paths else "CAST(NULL AS STRING)"
+    inside = f"substring_index(substring(_refused.error, {len(AT) + 1}), ': ', 1)"
+    breaks = f"WHEN _refused.reason = 'CONTRACT_VIOLATION' AND startswith(_refused.error, {text(AT)}) THEN {inside}"
+    known = f"CASE _refused.error {' '.join(paths)} END" if paths else "CAST(NULL AS STRING)"
     if paths or wire is not None:
         found["path"] = f"CASE {breaks} ELSE {known} END" if wire is not None else known
     if wire is not None and wire.registry is not None:
-        frame = f"substring(_tg_raw, 1, {PREFIX})"
+        frame = f"substring(_refused.raw, 1, {PREFIX})"
         if reads_headers(source):
-            frame = f"coalesce({in_header('_tg_headers')}, {frame})"
+            frame = f"coalesce({in_header('_refused.headers')}, {frame})"
         number = f"CAST(conv(hex(substring({frame}, 2, 4)), 16, 10) AS BIGINT)"
         found["subject"] = text(wire.registry.subject)
         found["schema_id"] = (
@@ -251,24 +263,26 @@ def _schema(source: Input) -> dict[str, str]:
     return found
 
 
-def _identity(pipeline: str, source: str, operator: str) -> str:
+def _identity(pipeline: str, source: str, element: str, operator: str) -> str:
     """The same event refused by the same operator has the same id, however often it is written."""
-    where = f"{text(pipeline)}, {text(source)}, _tg_origin, CAST(_tg_position AS STRING), CAST(_element AS STRING)"
+    where = f"{text(pipeline)}, {text(source)}, _refused.origin, CAST(_refused.position AS STRING), {element}"
     return f"substring(sha2(concat_ws('|', {where}, coalesce({operator}, '')), 256), 1, 32)"
 
 
-def _came(source: Input) -> str:
+def _came(source: Input) -> dict[str, str]:
     """The record as it came, and what it has beside its value: fields of the letter."""
     records = record_columns(source)
     if not records:
-        beside = [f"'{name.removeprefix('_')}', {column}" for column, name in extra_columns(source).items()]
-        return ", ".join(["'raw', _tg_raw", *beside])
+        return {"raw": "_tg_raw"} | {name.removeprefix("_"): column for column, name in extra_columns(source).items()}
     record = ", ".join(f"{column} AS {quote(name)}" for column, name in zip(records, source.columns, strict=True))
     if _stays_typed(source):
-        # The CASE says nothing, but makes it nullable: Arrow takes no struct that may be NULL with a part that may not.
-        return f"'record', CASE WHEN _tg_row IS NOT NULL THEN struct({record}) END"
+        return {"record": f"struct({record})"}
     exact = "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")"
-    return f"'raw', CAST(to_json(struct({record}), {exact}) AS BINARY)"
+    return {"raw": f"CAST(to_json(struct({record}), {exact}) AS BINARY)"}
+
+
+def _struct(fields: Mapping[str, str]) -> str:
+    return "named_struct(" + ", ".join(f"'{name}', {sql}" for name, sql in fields.items()) + ")"
 
 
 def _stays_typed(source: Input) -> bool:

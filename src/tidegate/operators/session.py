@@ -26,7 +26,7 @@ from tidegate.operators.sql import Relation, Thresholds, select
 from tidegate.operators.trigger import Turn
 
 if TYPE_CHECKING:
-    from tidegate.stream import Input
+    from tidegate.stream import WindowNode
 
 
 def session_rows(shape: Shape, fresh: Relation | None, candidates: Relation | None, kept: Relation | None) -> Relation:
@@ -70,7 +70,7 @@ def _with_twins(shape: Shape, candidates: Relation) -> Relation:
     itself. Which of the two only the judgement tells, so dedup has let both pass.
     """
     # Elements that a flat_map has made of one event are not each other's twins: they tie.
-    place = "from_json(_dead.about, 'arrival BIGINT, origin STRING, position BIGINT')"
+    place = "_dead.arrival, _dead.origin, _dead.position"
     same = f"PARTITION BY {', '.join([*shape.keys, '_ids'])} ORDER BY {place}"
     return select(["*", f"size(_ids) > 0 AND rank() OVER ({same}) > 1 AS _twin"], candidates)
 
@@ -118,7 +118,7 @@ def take_back(asked: Relation) -> Relation:
     return select(["*", "CASE WHEN _speaks THEN _said ELSE array() END AS _back"], asked)
 
 
-def refused(shape: Shape, source: Input, candidates: Relation, late: Relation | None) -> Relation:
+def refused(shape: Shape, node: WindowNode, candidates: Relation, late: Relation | None) -> Relation:
     """The letters of a source's candidates that are refused: in a stretch that is `late`, or repeats of others."""
     rows = _with_twins(shape, candidates) if shape.keeps_ids else select(["*", "false AS _twin"], candidates)
     rows = select([*shape.keys, "_first", "_twin", "_partition", "_dead"], rows)
@@ -133,6 +133,6 @@ def refused(shape: Shape, source: Input, candidates: Relation, late: Relation | 
         )
     # The fold has written every candidate as LATE; in a session that is open only a repeat is refused.
     changed = {"reason": "'DUPLICATE'", "error": "'same id and event time as an earlier event'"}
-    fields = ", ".join(f"'{name}', {changed.get(name, f'_dead.{name}')}" for name in letter_fields(source))
+    fields = ", ".join(f"'{name}', {changed.get(name, f'_dead.{name}')}" for name in letter_fields(node))
     dead = f"CASE WHEN _late THEN _dead ELSE named_struct({fields}) END AS _dead"
     return select(["_partition", dead], judged, "_late OR _twin")

@@ -276,6 +276,7 @@ class Attempt:
             frame.unpersist()
         kept = {self.engine.state.folder / file.path for file in self.change.added}
         for folded in self._all_folds():
+            folded.staged.rest()
             for paths in folded.staged.files.values():
                 for path in paths:
                     if path not in kept:
@@ -300,6 +301,8 @@ class Attempt:
 
     def _discard(self) -> None:
         """Throw away what a failed try has staged; its folder is this attempt's own."""
+        for folded in self._all_folds():
+            folded.staged.rest()
         self._folded.clear()
         self._source_folds.clear()
         self._ids.forget()

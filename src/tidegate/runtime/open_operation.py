@@ -184,13 +184,13 @@ class OpenOperation(Operation):
         return run(self.spark, " UNION ALL ".join(parts), frames)
 
     def _staged(self, types: Mapping[str, str], paths: list[Path], letter: DataType | None = None) -> DataFrame:
-        """Staged rows; of a letter, what it says about its event, or all when its type is given."""
+        """Staged rows; of a letter, where its event came from, or all when its type is given."""
         from pyspark.sql.types import StructType
 
         schema = StructType.fromDDL(", ".join(f"{name} {type_}" for name, type_ in types.items()))
         assert isinstance(schema, StructType)
         if self.shape.session:
-            schema.add("_dead", letter or StructType().add("about", "string"))
+            schema.add("_dead", letter or StructType.fromDDL("arrival BIGINT, origin STRING, position BIGINT"))
         return self.spark.read.schema(schema).parquet(*map(str, paths))
 
     def _input_types(self) -> dict[str, str]:
@@ -241,8 +241,7 @@ class OpenOperation(Operation):
             few = sum(pq.read_metadata(path).num_rows for path in paths) <= FEW
             if few:  # then one task looks them up, without a shuffle
                 frames = {name: frame.coalesce(1) for name, frame in frames.items()}
-            node = self.node.of(source).source
-            relation = refused(self.shape, node, "{candidates}", "{late}" if late else None)
+            relation = refused(self.shape, self.node.of(source), "{candidates}", "{late}" if late else None)
             letters[source] = stage(run(self.spark, relation, frames), folder / source, small=few).of("")
         return letters
 
