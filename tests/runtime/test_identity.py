@@ -192,13 +192,13 @@ def test_a_damaged_log_is_told_by_the_name_of_its_file(
 # -- a real run -----------------------------------------------------------------------------------------------------
 
 
-def an_app(bench: Bench) -> tg.App:
+def an_app(bench: Bench, database: Path | None = None) -> tg.App:
     app = tg.App("identity")
     source = app.source(
         "events", tg.Files(str(bench.input)), contract="id STRING, at TIMESTAMP", event_time="at", event_id="id"
     )
     result = source.key_by(k="'all'").window("counts", tg.Tumbling("1m")).aggregate(n=tg.count())
-    app.sink("table", result, tg.SQLite(str(bench.database), table="results"))
+    app.sink("table", result, tg.SQLite(str(database or bench.database), table="results"))
     return app
 
 
@@ -260,8 +260,7 @@ def test_a_batch_that_spark_has_committed_and_nobody_has_decided_is_decided_firs
 ) -> None:
     """As a kill leaves it between Spark's commit, which comes when a batch is folded, and our record."""
     shutil.copytree(two_batches.checkpoint, tmp_path / "checkpoint")
-    bench = Bench(tmp_path, lambda: an_app(bench))
-    bench.input = two_batches.input
+    bench = Bench(tmp_path, lambda: an_app(two_batches, bench.database))
     roll_back_records(bench.checkpoint, by=1)
     assert bench.records()[-1].offsets is not None
     totals = bench.run(mode="drain").totals
