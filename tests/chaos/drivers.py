@@ -42,9 +42,8 @@ events = app.source(
     {source},
     contract="id STRING, k STRING, v BIGINT, d DECIMAL(12,2), x DOUBLE, at TIMESTAMP",
     event_time="at",
-    event_id="id",
     watermark=tg.Watermark(delay="10s"),
-    keep_duplicates=True,
+    {memory}
 )
 counts = (
     events.where("v >= 0")
@@ -59,6 +58,8 @@ app.sink("table", counts, tg.SQLite("out.db", table="counts"))
 app.sink("log", counts, tg.ParquetLog("log"))
 {more_sinks}
 """
+
+MEMORY = 'event_id="id", keep_duplicates=True'
 
 EXACT = ("k", "window_start", "window_end", "n", "total", "money", "ids", "pane_index", "pane_timing", "pane_final")
 ALL = (*EXACT, "doubles", "middle")
@@ -80,18 +81,22 @@ class Pipeline:
         java: str = "",
         kafka: RunningServer | None = None,
         more_sinks: str = "",
+        ids: bool = True,
         **input_options: Any,
     ) -> Pipeline:
-        """On files, or on a topic of the given broker; `more_sinks` is what the app declares beyond table and log."""
+        """On files, or on a topic of the given broker; `more_sinks` is what the app declares beyond table and log.
+
+        With `ids` it knows repeats, and waits for a batch to be decided before it folds the next; without, it does not.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        made = make_input(**input_options)
+        made = make_input(**input_options, repeats=ids)
         if kafka is None:
             write_files(folder, made)
             source, records = f'tg.Files({str(folder / "input")!r}, partition="path:part")', 1
         else:
             topic = write_topic(kafka, made)
             source, records = f"tg.Kafka({kafka.address!r}, topic={topic.name!r})", RECORDS_OF_A_FILE
-        (folder / "app.py").write_text(APP.format(source=source, more_sinks=more_sinks))
+        (folder / "app.py").write_text(APP.format(source=source, memory=MEMORY if ids else "", more_sinks=more_sinks))
         return Pipeline(folder, [line for lines in made for line in lines], java, records)
 
     def bounded(self, files: int) -> tuple[str, str]:

@@ -23,8 +23,8 @@ START = datetime(2024, 3, 1, 12, tzinfo=UTC)
 RECORDS_OF_A_FILE = 45
 
 
-def make_input(*, files: int = 8, events: int = 40, late: bool = True) -> list[list[bytes]]:
-    """The lines of `files` files, half a minute of event time in two of them."""
+def make_input(*, files: int = 8, events: int = 40, late: bool = True, repeats: bool = True) -> list[list[bytes]]:
+    """The lines of `files` files, half a minute of event time in two of them; with `repeats`, some lines come twice."""
     rng = random.Random(11)
     written: list[bytes] = []
     made: list[list[bytes]] = []
@@ -43,9 +43,10 @@ def make_input(*, files: int = 8, events: int = 40, late: bool = True) -> list[l
                 "at": (START + timedelta(seconds=seconds)).isoformat(),
             }
             lines.append(json.dumps(event).encode())
-        lines += rng.sample(lines, 2)  # repeats of this file
+        if repeats:
+            lines += rng.sample(lines, 2)
         lines += [b"broken \xff %d" % number, json.dumps({"id": f"n{number}", "k": "k0"}).encode()]
-        if written and number % 3 == 0:
+        if repeats and written and number % 3 == 0:
             lines.append(written[-5])  # a repeat of an earlier file
         written += lines
         made.append(lines)

@@ -49,6 +49,7 @@ FROM_RECORD_TO_RECORD = [
     "after_sinks:1",
     "before_spark_commit:1",  # Spark offers the batch again, and it is skipped
     "before_spark_commit:2",
+    "after_fold:2",  # the batch before it is being concluded, or has just been
     "mid_compaction:1",
     "mid_garbage_collection:1",
     "mid_sink:3",
@@ -72,22 +73,34 @@ def broker(request: pytest.FixtureRequest) -> RunningServer | None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, broker: RunningServer | None) -> Pipeline:
+def ids(request: pytest.FixtureRequest) -> bool:
+    """Whether the pipeline knows repeats; tests say so with `either_way`."""
+    return bool(getattr(request, "param", True))
+
+
+either_way = pytest.mark.parametrize(
+    "ids", [pytest.param(True, id="ids", marks=pytest.mark.slow), pytest.param(False, id="no-ids")], indirect=True
+)
+"""Without ids two batches overlap."""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, broker: RunningServer | None, ids: bool) -> Pipeline:
     """The run that others are compared with. It also leaves an archive of Java classes, which halves a JVM's start."""
     folder = tmp_path_factory.mktemp("undisturbed")
     archive = folder / "classes.jsa"
-    pipeline = Pipeline.make(folder / "pipeline", f"-XX:ArchiveClassesAtExit={archive}", broker)
+    pipeline = Pipeline.make(folder / "pipeline", f"-XX:ArchiveClassesAtExit={archive}", broker, ids=ids)
     pipeline.finish(*pipeline.bounded(2))
     pipeline.java = f"-XX:SharedArchiveFile={archive}" if archive.exists() else ""
     return pipeline
 
 
 @pytest.fixture
-def make(tmp_path: Path, undisturbed: Pipeline, broker: RunningServer | None) -> Iterator[Make]:
+def make(tmp_path: Path, undisturbed: Pipeline, broker: RunningServer | None, ids: bool) -> Iterator[Make]:
     made: list[Pipeline] = []
 
     def pipeline(*, late: bool) -> Pipeline:
-        made.append(Pipeline.make(tmp_path / f"pipeline{len(made)}", undisturbed.java, broker, late=late))
+        made.append(Pipeline.make(tmp_path / f"pipeline{len(made)}", undisturbed.java, broker, ids=ids, late=late))
         return made[-1]
 
     yield pipeline
@@ -120,6 +133,7 @@ def test_drivers_killed_before_the_first_record_leave_nothing_behind(make: Make,
     assert pipeline.differences_from(undisturbed) == []
 
 
+@either_way
 def test_drivers_killed_from_record_to_record_give_the_same_result(make: Make, undisturbed: Pipeline) -> None:
     pipeline = make(late=True)
     pipeline.kill_at_each(FROM_RECORD_TO_RECORD, *pipeline.bounded(2))
@@ -154,6 +168,7 @@ SEEDS = [int(seed) for seed in os.environ.get("TIDEGATE_CHAOS_SEED", "1 2 3 4").
 
 
 @pytest.mark.slow
+@either_way
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_driver_killed_at_random_times_and_started_again_loses_and_doubles_nothing(seed: int, make: Make) -> None:
     """Kills may hit Spark between its own logs, where it cuts batches anew: so there are no late events here."""
@@ -177,6 +192,7 @@ def test_a_driver_killed_at_random_times_and_started_again_loses_and_doubles_not
 
 
 @pytest.mark.slow
+@either_way
 def test_a_driver_that_was_frozen_finds_its_successor_and_stops_without_harm(make: Make) -> None:
     """A zombie: stopped in the middle, replaced, and woken up when all is done."""
     pipeline = make(late=False)

@@ -78,6 +78,12 @@ def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
             if options.mode == "drain" and not stop.is_set():
                 engine.batch(Batch(clock=max(_now(), engine.reached.clock), end_of_input=True))
             engine.finish()
+        except Exception as error:
+            # A driver that has been replaced finds Spark's log or its own files changed under it: the claim tells why.
+            position = checkpoint.position()
+            if position is not None and position.last.claim != engine.last.claim:
+                raise Fenced("another driver is running on the same checkpoint; this one stops") from error
+            raise
         finally:
             for reader in readers.values():
                 reader.close()
@@ -195,10 +201,6 @@ def _run_query(
         if query.isActive:
             query.stop()
     if failures:
-        # A driver that has been replaced finds Spark's log or its own files changed under it: the claim tells why.
-        position = engine.checkpoint.position()
-        if position is not None and position.last.claim != engine.last.claim:
-            raise Fenced("another driver is running on the same checkpoint; this one stops") from failures[0]
         raise failures[0]
 
 

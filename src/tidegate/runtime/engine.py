@@ -154,6 +154,7 @@ class Engine:
                 attempt.fold()
                 clock = self._clocks(batch, attempt)
                 after = self._watermarks(clock, batch)
+                crash.point("after_fold")
                 self._settle()
             except BaseException:
                 attempt.release()
