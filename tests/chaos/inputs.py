@@ -23,7 +23,7 @@ START = datetime(2024, 3, 1, 12, tzinfo=UTC)
 RECORDS_OF_A_FILE = 45
 
 
-def make_input(*, files: int = 8, events: int = 40, late: bool = True, repeats: bool = True) -> list[list[bytes]]:
+def make_input(*, files: int = 20, events: int = 40, late: bool = True, repeats: bool = True) -> list[list[bytes]]:
     """The lines of `files` files, half a minute of event time in two of them; with `repeats`, some lines come twice."""
     rng = random.Random(11)
     written: list[bytes] = []

@@ -4,7 +4,7 @@
 `postgres/between_sinks` is the gap before PostgreSQL, when the sinks before it have committed. A sink that has a record
 does not come to its `mid_sink` when the record is delivered again, so the numbers count what is really written.
 
-Input is the same as in `test_kill_matrix`, in four batches and the end of input: each brings panes, and each batch
+Input is that of `test_kill_matrix`, but only four batches and the end of input: each brings panes, and each batch
 dead letters.
 """
 
@@ -25,6 +25,8 @@ from tests.chaos.targets import SINKS, Everywhere, Servers
 from tests.servers import RunningServer
 
 pytestmark = [pytest.mark.chaos, pytest.mark.servers]
+
+FILES = 8
 
 ONE_KILL_IN_EACH_SERVER = [
     "dead_letters/mid_sink",  # the first batch
@@ -68,7 +70,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, servers: Servers) -> E
     """The run that others are compared with. It also leaves an archive of Java classes, which halves a JVM's start."""
     folder = tmp_path_factory.mktemp("undisturbed")
     archive = folder / "classes.jsa"
-    made = Everywhere.make(folder / "pipeline", servers, f"-XX:ArchiveClassesAtExit={archive}")
+    made = Everywhere.make(folder / "pipeline", servers, f"-XX:ArchiveClassesAtExit={archive}", files=FILES)
     made.pipeline.finish(*made.pipeline.bounded(2))
     made.pipeline.java = f"-XX:SharedArchiveFile={archive}" if archive.exists() else ""
     return made
@@ -76,7 +78,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, servers: Servers) -> E
 
 @pytest.fixture
 def disturbed(tmp_path: Path, undisturbed: Everywhere) -> Iterator[Everywhere]:
-    made = Everywhere.make(tmp_path / "pipeline", undisturbed.servers, undisturbed.pipeline.java)
+    made = Everywhere.make(tmp_path / "pipeline", undisturbed.servers, undisturbed.pipeline.java, files=FILES)
     yield made
     made.pipeline.close()
 

@@ -51,10 +51,8 @@ class Model:
         """`watermark` is a strategy, or with several sources one per name."""
         if allowed_lateness < 0:
             raise PipelineError(f"allowed_lateness must not be negative, but is {allowed_lateness} µs")
-        self.trigger: Trigger = Default() if trigger is None else trigger
-        self.accumulation = accumulation
-        self.allowed_lateness = allowed_lateness
-        self.on_time: OnTime = on_time
+        self.trigger: Trigger = trigger or Default()
+        self.accumulation, self.allowed_lateness, self.on_time = accumulation, allowed_lateness, on_time
         self.clock = 0
         self._store = store_for(window, allowed_lateness, accumulation)
         several = watermark if isinstance(watermark, Mapping) else {SOURCE: watermark or Manual()}
@@ -82,10 +80,7 @@ class Model:
 
         `backlog`: partitions of which the source knows that they hold unread data; with several sources, by name.
         """
-        self._refuse_after_drain()
-        clock_in, w_in = self.clock, self._watermark.value
-        # Like the watermark, the clock of a pipeline never goes back.
-        self.clock = max(self.clock, self.clock if clock is None else clock)
+        clock_in, w_in = self._begin(self.clock if clock is None else clock)
         came: list[Event] = []
         future: list[Event] = []
         for event in events:
@@ -109,24 +104,20 @@ class Model:
         The other operator's watermark is minus what it may still say, so nothing that it says or takes back belongs
         to a window that is complete here.
         """
-        self._refuse_after_drain()
-        clock_in, w_in = self.clock, self._watermark.value
-        self.clock = max(self.clock, clock)
+        clock_in, w_in = self._begin(clock)
         self._store.withdraw(withdrawn)
-        came = list(events)
-        accepted, late, duplicates = self._admit(came, w_in)
+        accepted, late, duplicates = self._admit(list(events), w_in)
         self._store.add(accepted, w_in)
         self._watermark.move_to(watermark)
         panes = tuple(self._fire(w_in, clock_in))
-        return Step(tuple(accepted), tuple(late), (), tuple(duplicates), (), panes, self.watermark)
+        return Step(tuple(accepted), tuple(late), duplicates=tuple(duplicates), panes=panes, watermark=self.watermark)
 
     def move_watermark(self, time: int | Mapping[str, int]) -> Step:
         """An empty micro-batch that moves a manual watermark; with several sources all to `time`, or each by name."""
-        self._refuse_after_drain()
-        w_in = self._watermark.value
+        clock_in, w_in = self._begin(self.clock)
         for source, to in time.items() if isinstance(time, Mapping) else [(None, time)]:
             self._watermark.move_to(to, source)
-        return self._fire_only(w_in)
+        return Step(panes=tuple(self._fire(w_in, clock_in)), watermark=self.watermark)
 
     def move_clock(self, time: int) -> Step:
         """An empty micro-batch at processing time `time`."""
@@ -138,17 +129,16 @@ class Model:
 
     def drain(self) -> Step:
         """The end of bounded input: the watermark goes to infinity and everything fires."""
-        self._refuse_after_drain()
-        w_in = self._watermark.value
+        clock_in, w_in = self._begin(self.clock)
         self._watermark.end()
-        return self._fire_only(w_in)
+        return Step(panes=tuple(self._fire(w_in, clock_in)), watermark=self.watermark)
 
-    def _refuse_after_drain(self) -> None:
+    def _begin(self, clock: int) -> tuple[int, int]:
+        """The clock and the watermark before a batch at `clock`. Like the watermark, the clock never goes back."""
         if self._watermark.value >= INFINITY:
             raise CheckpointError("the stream was drained: its end is recorded, and nothing can follow it")
-
-    def _fire_only(self, w_in: int) -> Step:
-        return Step((), (), (), (), (), tuple(self._fire(w_in, self.clock)), self.watermark)
+        clock_in, self.clock = self.clock, max(self.clock, clock)
+        return clock_in, self._watermark.value
 
     def _admit(self, events: list[Event], w_in: int) -> tuple[list[Event], list[Event], list[Event]]:
         """Split events into accepted, late and duplicates; the first of a batch in the order given counts."""

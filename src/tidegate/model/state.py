@@ -1,8 +1,8 @@
 """What the model keeps of a window while it is open.
 
-The model keeps every element of every open window, also in discarding mode. That makes it simple
-to say what a session is after a merge or a cut, and it *is* the memory for duplicates: an id is
-remembered exactly as long as a window that accepted its event is open.
+The model keeps every element of every open window, also in discarding mode. That makes it simple to say what a session
+is after a merge or a cut, and it *is* the memory for duplicates: an id is remembered exactly as long as a window that
+accepted its event is open.
 """
 
 from __future__ import annotations

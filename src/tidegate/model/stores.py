@@ -1,25 +1,23 @@
 """Open windows under each way of cutting time: fixed, session, rolling.
 
-A store answers two questions and keeps the open windows: who of these events is late at `W_in`
-(`judge`), and what do the windows look like with the accepted ones in them (`add`)?
+A store answers two questions and keeps the open windows: who of these events is late at `W_in` (`judge`), and what do
+the windows look like with the accepted ones in them (`add`)?
 
-A **fixed** window (tumbling, hopping, calendar, global) stands before its events come. An event is
-late when all its windows are closed, and partially late when only some are.
+A **fixed** window (tumbling, hopping, calendar, global) stands before its events come. An event is late when all its
+windows are closed, and partially late when only some are.
 
-A **session** is made by its events, so it is judged after merging with what is retained and with the
-rest of the batch. When it changes its bounds it is a new window: what its parts had not shown stays
-news, what they had said stands until the first pane that replaces it. A session that `max_length`
-cuts anew says everything again.
+A **session** is made by its events, so it is judged after merging with what is retained and with the rest of the
+batch. When it changes its bounds it is a new window: what its parts had not shown stays news, what they had said
+stands until the first pane that replaces it. A session that `max_length` cuts anew says everything again.
 
-A **rolling** window belongs to one event time: ``(t − size, t]``, complete when the watermark
-reaches t.
+A **rolling** window belongs to one event time: ``(t − size, t]``, complete when the watermark reaches t.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from typing import Protocol
 
 from tidegate.model.state import Element, OpenWindow
 from tidegate.model.triggers import TriggerMemory
@@ -31,29 +29,36 @@ from tidegate.windows import Calendar, Global, Hopping, Rolling, Session, Window
 GLOBAL: Bounds = (-INFINITY, INFINITY)
 
 
-class Store(Protocol):
+class Store(ABC):
     """Open windows under one way of cutting time."""
 
+    @abstractmethod
     def judge(self, events: Sequence[Event], w_in: int) -> list[bool]:
         """Per event, whether it is late."""
 
     def is_partially_late(self, event: Event, w_in: int) -> bool:
         """Whether an event that is not late missed a window that had closed."""
+        return False
 
+    @abstractmethod
     def add(self, events: Sequence[Event], w_in: int) -> None:
         """Take in accepted events."""
 
+    @abstractmethod
     def windows(self) -> Iterator[OpenWindow]:
         """All open windows, by key and time."""
 
+    @abstractmethod
     def drop_closed(self, w_out: int) -> None:
         """Forget what the watermark has closed."""
 
     def withdraw(self, events: Collection[Event]) -> None:
         """Take out events that an operator before this one has taken back; a window without events is none."""
+        assert not events, "only fixed windows go over corrected results: others could fall apart, or vanish"
 
     def remembered(self) -> Iterator[Event]:
         """The accepted events of which a repeat would be a duplicate: those whose windows are open."""
+        return (element.event for window in self.windows() for element in window.elements)
 
 
 def store_for(window: Window, allowed_lateness: int, accumulation: Accumulation) -> Store:
@@ -65,7 +70,7 @@ def store_for(window: Window, allowed_lateness: int, accumulation: Accumulation)
     return FixedStore(window, allowed_lateness)
 
 
-class FixedStore:
+class FixedStore(Store):
     """Tumbling, hopping, calendar and global windows."""
 
     def __init__(self, window: Hopping | Calendar | Global, allowed_lateness: int) -> None:
@@ -96,9 +101,6 @@ class FixedStore:
             window.elements = [element for element in window.elements if element.event not in events]
         self.open = {name: window for name, window in self.open.items() if window.elements}
 
-    def remembered(self) -> Iterator[Event]:
-        return (element.event for window in self.windows() for element in window.elements)
-
     def _windows_of(self, event: Event) -> list[Bounds]:
         if isinstance(self.window, Hopping):
             return hopping_windows(self.window, event.time)
@@ -108,7 +110,7 @@ class FixedStore:
         return [bounds for bounds in self._windows_of(event) if not is_closed(bounds[1], self.lateness, w_in)]
 
 
-class SessionStore:
+class SessionStore(Store):
     """Sessions of each key, in time order; they never overlap."""
 
     def __init__(self, window: Session, allowed_lateness: int, accumulation: Accumulation) -> None:
@@ -133,9 +135,6 @@ class SessionStore:
                             late[position] = True
         return late
 
-    def is_partially_late(self, event: Event, w_in: int) -> bool:
-        return False
-
     def add(self, events: Sequence[Event], w_in: int) -> None:
         arrived: dict[str, list[Element]] = defaultdict(list)
         for event in events:
@@ -149,12 +148,6 @@ class SessionStore:
     def drop_closed(self, w_out: int) -> None:
         for key, sessions in list(self.open.items()):
             self.open[key] = [s for s in sessions if not is_closed(s.end, self.lateness, w_out)]
-
-    def withdraw(self, events: Collection[Event]) -> None:
-        assert not events, "sessions over corrected results are refused: a session could fall apart"
-
-    def remembered(self) -> Iterator[Event]:
-        return (element.event for session in self.windows() for element in session.elements)
 
     def _recut(self, key: str, arrived: list[Element]) -> list[OpenWindow]:
         before = self.open[key]
@@ -185,20 +178,18 @@ class SessionStore:
     def _is_cut_anew(part: OpenWindow, bounds: Bounds) -> bool:
         """Whether a session that has said something is no longer inside one session.
 
-        That covers the session whose elements now lie in two, and the one that keeps its elements but
-        must end earlier because a new session begins inside its gap: what it said names a window that
-        no longer exists. "Has said something" includes what its parts had said before a merge,
+        Its elements now lie in two, or it must end earlier because a new session begins inside its gap: what it said
+        names a window that no longer exists. "Has said something" includes what its parts had said before a merge:
         otherwise a cut after a merge would leave elements that no standing pane shows.
         """
         inside = bounds[0] <= part.bounds[0] and part.bounds[1] <= bounds[1]
         return not inside and any(element.shown for element in part.elements)
 
 
-class RollingStore:
+class RollingStore(Store):
     """One window per key and event time; events of the same key and time share it.
 
-    An event reaches into the windows of the events up to `size` after it, so it is kept longer than
-    its own window.
+    An event reaches into the windows of the events up to `size` after it, so it is kept longer than its own window.
     """
 
     def __init__(self, window: Rolling, allowed_lateness: int) -> None:
@@ -209,9 +200,6 @@ class RollingStore:
 
     def judge(self, events: Sequence[Event], w_in: int) -> list[bool]:
         return [is_closed(event.time, self.lateness, w_in) for event in events]
-
-    def is_partially_late(self, event: Event, w_in: int) -> bool:
-        return False
 
     def add(self, events: Sequence[Event], w_in: int) -> None:
         for event in events:
@@ -232,9 +220,6 @@ class RollingStore:
         self.open = {n: w for n, w in self.open.items() if not is_closed(w.end, self.lateness, w_out)}
         for key, events in list(self.history.items()):
             self.history[key] = [e for e in events if not is_closed(e.time + self.window.size, self.lateness, w_out)]
-
-    def withdraw(self, events: Collection[Event]) -> None:
-        assert not events, "rolling windows over corrected results are refused: their instants could vanish"
 
     def remembered(self) -> Iterator[Event]:
         # The window that accepted an event is its own; others only reach back to it.

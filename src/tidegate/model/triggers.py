@@ -1,12 +1,11 @@
 """Triggers, asked once per micro-batch and window, after the batch is in and the watermark has moved.
 
-A trigger answers whether it is true now. It never finishes and never loses anything: the driver
-(`pipeline.py`) lets a closing window say what no pane has shown, whatever the trigger answers.
+A trigger answers whether it is true now. It never finishes and never loses anything: the driver (`pipeline.py`) lets
+a closing window say what no pane has shown, whatever the trigger answers.
 
-Two triggers remember something between batches. `Each` remembers which part it has reached and
-advances whenever that part was true; `AllOf` remembers which parts have come true since the last
-pane. How many elements have come since the last pane is not the trigger's to count: the window
-knows which of its elements no pane has shown.
+Two triggers remember something between batches. `Each` remembers which part it has reached and advances whenever that
+part was true; `AllOf` remembers which parts have come true since the last pane. How many elements have come since the
+last pane is not the trigger's to count: the window knows which of its elements no pane has shown.
 """
 
 from __future__ import annotations
@@ -15,19 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, assert_never
 
-from tidegate.triggers import (
-    AfterWatermark,
-    AllOf,
-    AnyOf,
-    Count,
-    Default,
-    Each,
-    EveryEventTime,
-    EveryProcessingTime,
-    FinalOnly,
-    OnTime,
-    Trigger,
-)
+from tidegate import triggers as t
 
 Path = tuple[int, ...]
 """Where a trigger stands inside a composite one."""
@@ -44,7 +31,7 @@ class Moment:
     clock_in: int
     clock_out: int
     closing: bool
-    on_time: OnTime
+    on_time: t.OnTime
 
     @property
     def is_late(self) -> bool:
@@ -85,32 +72,32 @@ class TriggerMemory:
         return result
 
 
-def ask(trigger: Trigger, now: Moment, memory: TriggerMemory, path: Path = ()) -> Answer:
+def ask(trigger: t.Trigger, now: Moment, memory: TriggerMemory, path: Path = ()) -> Answer:
     """Ask a trigger and let it remember."""
     match trigger:
-        case Default():
-            return _watermark_part(AfterWatermark(), now, memory, path)
-        case AfterWatermark():
+        case t.Default():
+            return _watermark_part(t.AfterWatermark(), now, memory, path)
+        case t.AfterWatermark():
             return _watermark_part(trigger, now, memory, path)
-        case Count(n=n):
+        case t.Count(n=n):
             return Answer(now.news >= n)
-        case EveryEventTime(interval=interval):
+        case t.EveryEventTime(interval=interval):
             # From "no watermark yet" to any value crosses a multiple: there is one below every time.
             return Answer(now.w_in // interval < now.w_out // interval)
-        case EveryProcessingTime(interval=interval):
+        case t.EveryProcessingTime(interval=interval):
             return Answer(now.clock_in // interval < now.clock_out // interval)
-        case FinalOnly():
+        case t.FinalOnly():
             return Answer(now.closing)
-        case AnyOf(parts=parts):
+        case t.AnyOf(parts=parts):
             answers = _ask_all(parts, now, memory, path)
             return Answer(any(a.fires for a in answers), any(a.on_time for a in answers))
-        case AllOf(parts=parts):
+        case t.AllOf(parts=parts):
             answers = _ask_all(parts, now, memory, path)
             held = memory.came_true.setdefault(path, set())
             held.update(position for position, answer in enumerate(answers) if answer.fires)
             fires = len(held) == len(parts)
             return Answer(fires, fires and any(a.on_time for a in answers))
-        case Each(parts=parts):
+        case t.Each(parts=parts):
             reached = memory.reached.get(path, 0)
             answer = ask(parts[reached], now, memory, (*path, reached))
             # "Was true" is enough, a pane need not have come of it: a crossing without news counts as its once.
@@ -121,12 +108,12 @@ def ask(trigger: Trigger, now: Moment, memory: TriggerMemory, path: Path = ()) -
             assert_never(trigger)
 
 
-def _ask_all(parts: tuple[Trigger, ...], now: Moment, memory: TriggerMemory, path: Path) -> list[Answer]:
+def _ask_all(parts: tuple[t.Trigger, ...], now: Moment, memory: TriggerMemory, path: Path) -> list[Answer]:
     # Every part is asked, also when the first one has decided: asking is how parts remember.
     return [ask(part, now, memory, (*path, position)) for position, part in enumerate(parts)]
 
 
-def _watermark_part(trigger: AfterWatermark, now: Moment, memory: TriggerMemory, path: Path) -> Answer:
+def _watermark_part(trigger: t.AfterWatermark, now: Moment, memory: TriggerMemory, path: Path) -> Answer:
     if now.is_on_time:
         always = now.on_time == "always"
         return Answer(always or now.news > 0, always)

@@ -1,8 +1,7 @@
 """What goes into the model and what comes out: events, panes, and the step of one micro-batch.
 
-All times are whole microseconds. `BEGINNING` and `INFINITY` stand for a watermark that has not
-come yet and for the end of a drained stream; they are plain integers, so that every comparison of
-the semantics page can be written as it stands there.
+All times are whole microseconds. `BEGINNING` and `INFINITY` stand for a watermark that has not come yet and for the end
+of a drained stream; they are integers, so that every comparison of the semantics page can be written as it stands.
 """
 
 from __future__ import annotations
@@ -61,17 +60,17 @@ class Pane:
 class Step:
     """What one micro-batch did: each of its events is in exactly one of the first four.
 
-    `partially_late` repeats those of `accepted` that missed a window which had closed. `watermark`
-    is `W_out`, or `None` while nothing has moved it.
+    `partially_late` repeats those of `accepted` that missed a window which had closed. `watermark` is `W_out`, or
+    `None` while nothing has moved it.
     """
 
-    accepted: tuple[Event, ...]
-    late: tuple[Event, ...]
-    future: tuple[Event, ...]
-    duplicates: tuple[Event, ...]
-    partially_late: tuple[Event, ...]
-    panes: tuple[Pane, ...]
-    watermark: int | None
+    accepted: tuple[Event, ...] = ()
+    late: tuple[Event, ...] = ()
+    future: tuple[Event, ...] = ()
+    duplicates: tuple[Event, ...] = ()
+    partially_late: tuple[Event, ...] = ()
+    panes: tuple[Pane, ...] = ()
+    watermark: int | None = None
 
 
 def is_closed(end: int, allowed_lateness: int, watermark: int) -> bool:

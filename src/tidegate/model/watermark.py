@@ -1,17 +1,14 @@
 """The watermark, partition by partition: how far event time has come.
 
-Per source partition ``w_p = max(event time seen in p) − delay``. The watermark is the minimum over
-the partitions that are live. A partition is idle when it has brought nothing for `idle_after` of
-processing time while it had nothing to bring. With no live partition the watermark holds – an outage
-of all producers must not make everything late – unless `idle_flush` sends it to the furthest
-partition. It never goes back.
+Per source partition ``w_p = max(event time seen in p) − delay``. The watermark is the minimum over the partitions that
+are live. A partition is idle when it has brought nothing for `idle_after` of processing time while it had nothing to
+bring. With no live partition the watermark holds – an outage of all producers must not make everything late – unless
+`idle_flush` sends it to the furthest partition. It never goes back.
 
-A partition without an event counts only while the source knows that it holds unread data: what is unread
-may be older than all that was read. Once that is read and no event was among it (all of it refused), the
-partition stands where it stood before, and holds nothing.
+A partition without an event counts only while the source knows that it holds unread data: what is unread may be older
+than all that was read. Once that is read and no event was among it (all of it refused), it holds nothing.
 
-Instead of the event time a strategy may follow the arrival (`ArrivalTime`), or a mark that the events
-carry (`Punctuated`).
+Instead of the event time a strategy may follow the arrival (`ArrivalTime`), or a mark in the events (`Punctuated`).
 
 That is one source. The watermark of an operator is the minimum over the sources that feed it, and never goes back
 either: a source that has said nothing yet, or is wholly idle, holds it where it is.
@@ -48,8 +45,7 @@ class WatermarkTracker:
     def is_future(self, event: Event, clock: int) -> bool:
         """Whether the event is further ahead of its arrival than `max_future` lets it be.
 
-        The arrival is never believed later than the clock: a device set to next year must not
-        vouch for itself.
+        The arrival is never believed later than the clock: a device set to next year must not vouch for itself.
         """
         if isinstance(self.strategy, Manual) or self.strategy.max_future is None:
             return False
@@ -59,9 +55,8 @@ class WatermarkTracker:
     def observe(self, events: Iterable[Event], clock: int, backlog: Collection[int] = ()) -> None:
         """Take note of a batch, future events already left out.
 
-        Late events and duplicates count: they show that their partition lives. A partition with a
-        `backlog` (unread data that the source knows of, now) counts even before its first event, and
-        the time does not run towards its idleness.
+        Late events and duplicates count: they show that their partition lives. A partition with a `backlog` (unread
+        data that the source knows of, now) counts even before its first event, and does not grow idle.
         """
         self.unread = frozenset(backlog)
         for event in events:

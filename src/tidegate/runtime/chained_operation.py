@@ -32,24 +32,16 @@ from tidegate.runtime.open_operation import OpenOperation
 from tidegate.runtime.operate import Operation, count_panes
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import stage
-from tidegate.runtime.state import Change, State
+from tidegate.runtime.state import Change
 from tidegate.stream import PaneSource, WindowNode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def operation_for(
-    spark: SparkSession,
-    node: WindowNode,
-    state: State,
-    pipeline: str,
-    added: dict[str, int],
-    samples: Mapping[str, Routed],
-) -> Operation:
+def kind_of(node: WindowNode) -> type[Operation]:
     """The kind of operation that a node needs."""
-    kind = CorrectedOperation if node.is_corrected else OpenOperation if needs_open_state(node) else Operation
-    return kind(spark, node, state, pipeline, added, samples)
+    return CorrectedOperation if node.is_corrected else OpenOperation if needs_open_state(node) else Operation
 
 
 def output_watermark(upstream: WindowNode, watermark: int | None) -> int | None:
@@ -93,18 +85,9 @@ class CorrectedOperation(Operation):
     window speaks once, when it is complete, over the results that stand then.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        node: WindowNode,
-        state: State,
-        pipeline: str,
-        added: dict[str, int],
-        samples: Mapping[str, Routed],
-    ) -> None:
-        super().__init__(spark, node, state, pipeline, added, samples)
-        assert isinstance(node.source, PaneSource)
-        self.source = node.source
+    def _prepare(self, samples: Mapping[str, Routed]) -> None:
+        assert isinstance(self.node.source, PaneSource)
+        self.source = self.node.source
         panes = samples[self.source.name].frames["records"].schema
         self._ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in panes.fields)
 

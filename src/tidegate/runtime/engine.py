@@ -34,7 +34,7 @@ from tidegate.operators.sql import END_OF_TIME
 from tidegate.patience import patiently
 from tidegate.runtime import clock as clocks
 from tidegate.runtime.attempt import Attempt
-from tidegate.runtime.chained_operation import Feed, operation_for, output_watermark
+from tidegate.runtime.chained_operation import Feed, kind_of, output_watermark
 from tidegate.runtime.claims import claim
 from tidegate.runtime.delivery import Deliverer
 from tidegate.runtime.identity import Fate, compare
@@ -115,7 +115,7 @@ class Engine:
                     work = self.sources[source.name]
                 samples[source.name] = work.sample(spark)
             added = added_aggregates(self.signatures[name])
-            self.operations[name] = operation_for(spark, node, self.state, app.name, added, samples)
+            self.operations[name] = kind_of(node)(spark, node, self.state, app.name, added, samples)
         self.last = claim(checkpoint, position, now, self.signatures)
         self.reached = self.last.reached
         """What was folded last; `last` is what was decided last, the same or the one before."""

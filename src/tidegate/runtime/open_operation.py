@@ -28,8 +28,7 @@ from tidegate.runtime.moment import Moment
 from tidegate.runtime.operate import Operation, count_panes, floor
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import Staged, stage
-from tidegate.runtime.state import Change, State
-from tidegate.stream import WindowNode
+from tidegate.runtime.state import Change
 from tidegate.windows import Rolling, Session
 
 if TYPE_CHECKING:
@@ -44,17 +43,8 @@ FEW = 100_000
 class OpenOperation(Operation):
     """One operator with open windows across batches."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        node: WindowNode,
-        state: State,
-        pipeline: str,
-        added: dict[str, int],
-        samples: Mapping[str, Routed],
-    ) -> None:
-        super().__init__(spark, node, state, pipeline, added, samples)
-        self.shape = Shape(node, self._merging(), self.pane_types)
+    def _prepare(self, samples: Mapping[str, Routed]) -> None:
+        self.shape = Shape(self.node, self._merging(), self.pane_types)
 
     def keep(self, folded: Folded, sequence: int) -> list[StateFile]:
         """Slices are input here, not state – unless windows that are yet to come reach back to them."""

@@ -78,6 +78,10 @@ class Operation:
         self._schema: StructType = common_schema(schemas)
         self.letter_types = {name: schema["_dead"].dataType for name, schema in schemas.items()}
         """What a staged letter of each source looks like."""
+        self._prepare(samples)
+
+    def _prepare(self, samples: Mapping[str, Routed]) -> None:
+        """What a kind of operation wants to know before the first batch."""
 
     def closed(self, watermark: int | None) -> int:
         """Windows that end up to here are closed; the end of the stream closes all."""
