@@ -85,16 +85,15 @@ def mark(node: WindowNode, rows: Rows, bounds: FoldBounds, *, carries_source: bo
     assignment = Assignment(node.window)
     limit = Thresholds([bounds.complete, bounds.closed], "_tg_row")
     carried = [*internal(rows), *map(quote, rows.columns)]
-    slice_ = f"CASE WHEN _alive THEN {assignment.slice('_tg_time')} END AS _slice"
-    ended = f"CASE WHEN _alive THEN {assignment.last_end('_tg_time')} END AS _last_end"
-    timed = select([*carried, slice_, ended], rows.relation)
-    too_late = _CODE["candidate" if isinstance(node.window, Session) else "dead"]
-    fate = f"CASE WHEN _alive THEN CASE WHEN _last_end <= {limit[1]} THEN {too_late} "
+    timed = select([*carried, f"CASE WHEN _alive THEN {assignment.slice('_tg_time')} END AS _slice"], rows.relation)
+    last_end = assignment.last_end("_tg_time") if _is_session(node) else assignment.last_end_of_slice("_slice")
+    too_late = _CODE["candidate" if _is_session(node) else "dead"]
+    fate = f"CASE WHEN _alive THEN CASE WHEN {last_end} <= {limit[1]} THEN {too_late} "
     if assignment.overlapping:
         first_end = assignment.first_end("_slice")
         fate += f"WHEN {first_end} <= {limit[0]} THEN {_CODE['straggler']} "
     elif node.allowed_lateness > 0:
-        fate += f"WHEN _last_end <= {limit[0]} THEN {_CODE['straggler']} "
+        fate += f"WHEN {last_end} <= {limit[0]} THEN {_CODE['straggler']} "
     fate += f"ELSE {_CODE['slice']} END "
     if carries_source:
         duplicate = _CODE["dead" if node.source.keep_duplicates else "duplicate"]
@@ -105,7 +104,7 @@ def mark(node: WindowNode, rows: Rows, bounds: FoldBounds, *, carries_source: bo
         f"CASE WHEN _unnested = 1 THEN {_CODE['empty']} ELSE {_CODE['filtered']} END "
         f"ELSE {_CODE['elsewhere']} END AS _fate"
     )
-    return select([*carried, "_slice", "_last_end", fate], timed)
+    return select([*carried, "_slice", fate], timed)
 
 
 def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> Relation:
@@ -113,7 +112,7 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
     assignment = Assignment(node.window)
     limit = Thresholds([bounds.complete, bounds.closed], "_tg_row")
     users = list(map(quote, marked.columns))
-    carried = [*marked.envelope, "_alive", "_element", "_slice", "_last_end", *users]
+    carried = [*marked.envelope, "_alive", "_element", "_slice", *users]
     rows = marked.relation
     if assignment.overlapping:
         partially = f"{_ACCEPTED} AND {assignment.first_end('_slice')} <= {limit[1]} AS _partially"
@@ -122,7 +121,6 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
             both = f"array(_fate, {_CODE['copy']})"
             twice = f"explode(CASE WHEN _partially THEN {both} ELSE array(_fate) END) AS _fate"
             rows = select([*carried, "_partially", twice], rows)
-    by_event = _ends_by_event(node)
     single, flat = one_partition(node.source), has_flat_map(node.steps)
     # Refused and filtered rows go through the same aggregation: their columns become NULL first, so that an
     # aggregate's expression can never throw on a row that is not its business.
@@ -132,7 +130,6 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
             *([] if single else ["_tg_partition AS _partition"]),
             f"CASE WHEN {_LETTER} THEN {_refusal(node.source, flat=flat)} END AS _refused",
             f"CASE WHEN {_FOLDED} THEN _slice END AS _slice",
-            *([f"CASE WHEN {_FOLDED} THEN _last_end END AS _last_end"] if by_event else []),
             f"{_trusted(node.source)} AS _trusted",
             *(["_partially"] if assignment.overlapping else []),
             f"{_ORDER} AS _order",
@@ -151,9 +148,10 @@ def fold(node: WindowNode, marked: Rows, bounds: FoldBounds, pipeline: str) -> R
     ]
     counts = ["count(1) AS _n", "max(_trusted) AS _newest"]
     counts += ["count_if(_partially) AS _partially"] if assignment.overlapping else []
-    counts += ["max(_last_end) AS _high"] if by_event else [f"{assignment.needed_until('_slice')} AS _high"]
-    if isinstance(node.window, Session):
+    if _is_session(node):
         counts += ["min(_at) AS _first", "max(_at) AS _last"]
+    else:
+        counts.append(f"{assignment.needed_until('_slice')} AS _high")
     if _keeps_ids(node):
         known = "CASE WHEN _id IS NOT NULL THEN named_struct('id', _id, 'time', _at) END"
         counts.append(f"collect_list({known}) AS _ids")
@@ -179,14 +177,14 @@ def fold_source(source: SourceNode, routed: Rows, pipeline: str) -> Relation:
     return _completed(["_fate", "_partition", "_refused"], counts, letter, rows)
 
 
-def _ends_by_event(node: WindowNode) -> bool:
-    """Does the end of an event's last window depend on more than its slice? A session's does."""
+def _is_session(node: WindowNode) -> bool:
+    """A session is made by its events: its end does not follow from their slice."""
     return isinstance(node.window, Session)
 
 
 def _keeps_ids(node: WindowNode) -> bool:
     """A session remembers the ids of its events itself (see `open`)."""
-    return isinstance(node.window, Session) and node.source.event_id is not None
+    return _is_session(node) and node.source.event_id is not None
 
 
 def key_columns(node: WindowNode) -> list[str]:

@@ -2,7 +2,7 @@
 
 **Thresholds.** The watermark changes with every batch. Written as a literal it would change the generated Java code,
 which Spark would compile anew and the JIT would never warm up. So thresholds travel in one array literal – an object
-the code refers to, not text in it – and are picked by an index that the optimiser cannot fold away: ``row % 1``.
+the code refers to, not text in it – and are picked by an index that the optimiser cannot fold away: ``row & 0``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Thresholds:
         self._anchor = anchor
 
     def __getitem__(self, slot: int) -> str:
-        return f"{self._array}[CAST({self._anchor} % 1 AS INT) + {slot}]"
+        return f"{self._array}[CAST({self._anchor} & 0L AS INT) + {slot}]"
 
 
 def _long(value: int) -> str:
