@@ -55,6 +55,7 @@ FROM_RECORD_TO_RECORD = [
     "before_spark_commit:2",
     "after_fold:2",
     "before_record:3",
+    "mid_record:3",
 ]
 END_OF_INPUT = [
     "before_record:3",
