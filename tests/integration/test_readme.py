@@ -129,6 +129,7 @@ def test_everything_in_the_document_runs(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.servers
+@pytest.mark.slow
 @pytest.mark.parametrize("path", WITH_SERVERS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_everything_in_the_document_runs_with_servers(path: Path, tmp_path: Path) -> None:
     try:

@@ -62,6 +62,7 @@ UNITED: list[tuple[Window, Trigger, Accumulation]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("window", "trigger", "accumulation"), UNITED, ids=str)
 def test_a_union_keeps_nothing_of_what_has_closed(
     spark: SparkSession, window: Window, trigger: Trigger, accumulation: Accumulation
