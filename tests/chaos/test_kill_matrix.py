@@ -67,12 +67,10 @@ END_OF_INPUT = [
 
 
 def once_each(chain: list[str]) -> list[str]:
-    """Each point once, in the first chain that has it: what CI has time for."""
-    known = set() if chain is BEFORE_THE_FIRST_RECORD else {name_of(point) for point in BEFORE_THE_FIRST_RECORD}
+    """The chain with each point once, at its first place: what CI has time for."""
     first: dict[str, str] = {}
     for point in chain:
-        if name_of(point) not in known:
-            first.setdefault(name_of(point), point)
+        first.setdefault(name_of(point), point)
     return list(first.values())
 
 

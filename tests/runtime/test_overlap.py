@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -131,8 +132,15 @@ def test_the_last_batch_of_a_run_that_cannot_be_concluded_fails_the_run(
     assert (totals.operators["counts"].accepted, totals.unaccounted()) == (3 * FILES, 0)
 
 
-def test_the_time_of_a_record_is_what_it_has_added(filled: Bench) -> None:
+def test_the_time_of_a_record_is_what_it_has_added(filled: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two that overlap do not both count the time that they share."""
+    fire = Attempt.fire
+
+    def slowly(self: Attempt, after: Any) -> None:
+        time.sleep(2)
+        fire(self, after)
+
+    monkeypatch.setattr(Attempt, "fire", slowly)
     summary = filled.run(mode="once", max_batch=1)
     assert sum(record.seconds for record in filled.records()) <= summary.seconds
 
