@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tidegate.errors import PipelineError
-from tidegate.model import BEGINNING, Event, Model, WatermarkTracker
+from tidegate.model import Event, Model
+from tidegate.model.values import BEGINNING
+from tidegate.model.watermark import WatermarkTracker
 from tidegate.time import SECOND
 from tidegate.watermarks import Manual, Watermark
 from tidegate.windows import Tumbling

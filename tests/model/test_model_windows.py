@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tidegate.model import calendar_window, cut_sessions, hopping_windows
+from tidegate.model.windows import calendar_window, cut_sessions, hopping_windows
 from tidegate.windows import Calendar, CalendarUnit, Hopping, Session, Tumbling
 
 SESSION = Session("10us")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.model import WatermarkTracker
 from tidegate.model.values import BEGINNING, Event
+from tidegate.model.watermark import WatermarkTracker
 from tidegate.runtime.clock import advance, resume
 from tidegate.runtime.records import SourceClock
 from tidegate.sources.base import Standing

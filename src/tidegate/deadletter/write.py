@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from tidegate import crash
 from tidegate.deadletter.arrow import HEADERS, INSTANT, SCHEMA, TYPES
 from tidegate.deadletter.as_json import as_json
 
+FROM_FOLD = ["_partition", "_dead"]
+"""The columns of a refused row, as the fold has staged it, of which a letter is made."""
 _FEW_VALUES = ["pipeline", "source", "operator", "reason", "error", "partition", "origin", "status", "subject", "path"]
 
 
@@ -32,18 +35,16 @@ class Circumstances:
     watermarks: dict[str, int | None] = field(default_factory=dict)
 
 
-def write_letters(staged: list[Path], target: Path, about: Circumstances) -> int:
-    """Turn staged refused rows into dead letters, row group by row group; how many there are."""
+def write_letters(refused: Iterable[pa.Table], target: Path, about: Circumstances) -> int:
+    """Turn refused rows, as the fold has staged them, into dead letters, piece by piece; how many there are."""
     rows = 0
     target.parent.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(target, SCHEMA, compression="zstd", use_dictionary=_FEW_VALUES) as writer:
-        for path in staged:
-            file = pq.ParquetFile(path)
-            for batch in file.iter_batches(batch_size=50_000, columns=["_partition", "_dead"]):
-                letters = _letters(pa.Table.from_batches([batch]), about)
-                writer.write_table(letters)
-                rows += letters.num_rows
-                crash.point("mid_dead_letters")
+        for piece in refused:
+            letters = _letters(piece, about)
+            writer.write_table(letters)
+            rows += letters.num_rows
+            crash.point("mid_dead_letters")
     return rows
 
 

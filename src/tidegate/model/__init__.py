@@ -30,21 +30,6 @@ from __future__ import annotations
 
 from tidegate.model.chain import Chain
 from tidegate.model.pipeline import Model
-from tidegate.model.values import BEGINNING, INFINITY, SOURCE, Event, Pane, Step
-from tidegate.model.watermark import WatermarkTracker
-from tidegate.model.windows import calendar_window, cut_sessions, hopping_windows
+from tidegate.model.values import SOURCE, Event, Pane, Step
 
-__all__ = [
-    "BEGINNING",
-    "INFINITY",
-    "SOURCE",
-    "Chain",
-    "Event",
-    "Model",
-    "Pane",
-    "Step",
-    "WatermarkTracker",
-    "calendar_window",
-    "cut_sessions",
-    "hopping_windows",
-]
+__all__ = ["SOURCE", "Chain", "Event", "Model", "Pane", "Step"]

@@ -17,8 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from tidegate.errors import CheckpointError, PipelineError
-from tidegate.model.state import OpenWindow, Said
-from tidegate.model.stores import GLOBAL, store_for
+from tidegate.model.stores import GLOBAL, OpenWindow, Said, store_for
 from tidegate.model.triggers import Moment, ask
 from tidegate.model.values import BEGINNING, INFINITY, SOURCE, Event, Pane, Step, Timing, is_closed
 from tidegate.model.watermark import OperatorWatermark
@@ -173,9 +172,7 @@ class Model:
         )
 
     def _fire(self, w_in: int, clock_in: int) -> list[Pane]:
-        panes: list[Pane] = []
-        for window in self._store.windows():
-            panes += self._speak(window, w_in, clock_in)
+        panes = [pane for window in self._store.windows() for pane in self._speak(window, w_in, clock_in)]
         self._store.drop_closed(self._watermark.value)
         return panes
 

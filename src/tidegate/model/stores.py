@@ -1,7 +1,9 @@
 """Open windows under each way of cutting time: fixed, session, rolling.
 
 A store answers two questions and keeps the open windows: who of these events is late at `W_in` (`judge`), and what do
-the windows look like with the accepted ones in them (`add`)?
+the windows look like with the accepted ones in them (`add`)? It keeps every element of every open window, also in
+discarding mode. That makes it simple to say what a session is after a merge or a cut, and it *is* the memory for
+duplicates: an id is remembered exactly as long as a window that accepted its event is open.
 
 A **fixed** window (tumbling, hopping, calendar, global) stands before its events come. An event is late when all its
 windows are closed, and partially late when only some are.
@@ -18,10 +20,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 
-from tidegate.model.state import Element, OpenWindow
 from tidegate.model.triggers import TriggerMemory
-from tidegate.model.values import INFINITY, Bounds, Event, is_closed
+from tidegate.model.values import INFINITY, Bounds, Event, Pane, is_closed
 from tidegate.model.windows import calendar_window, cut_sessions, hopping_windows
 from tidegate.triggers import Accumulation
 from tidegate.windows import Calendar, Global, Hopping, Rolling, Session, Window
@@ -29,8 +31,49 @@ from tidegate.windows import Calendar, Global, Hopping, Rolling, Session, Window
 GLOBAL: Bounds = (-INFINITY, INFINITY)
 
 
+@dataclass(eq=False)
+class Element:
+    """One event in one window, and whether a pane of the window has shown it."""
+
+    event: Event
+    shown: bool = False
+
+
+@dataclass(eq=False)
+class Said:
+    """A pane that stands until it is taken back; sessions that one session was cut into share it."""
+
+    pane: Pane
+    taken_back: bool = False
+
+
+@dataclass(eq=False)
+class OpenWindow:
+    """A (key, window) that has elements and is not closed."""
+
+    key: str
+    bounds: Bounds
+    elements: list[Element] = field(default_factory=list)
+    memory: TriggerMemory = field(default_factory=TriggerMemory)
+    next_index: int = 0
+    said: list[Said] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.bounds[1]
+
+    @property
+    def news(self) -> list[Element]:
+        """The elements that no pane has shown."""
+        return [element for element in self.elements if not element.shown]
+
+
 class Store(ABC):
     """Open windows under one way of cutting time."""
+
+    def __init__(self, allowed_lateness: int) -> None:
+        self.lateness = allowed_lateness
+        self.open: dict[tuple[str, Bounds], OpenWindow] = {}
 
     @abstractmethod
     def judge(self, events: Sequence[Event], w_in: int) -> list[bool]:
@@ -44,13 +87,13 @@ class Store(ABC):
     def add(self, events: Sequence[Event], w_in: int) -> None:
         """Take in accepted events."""
 
-    @abstractmethod
     def windows(self) -> Iterator[OpenWindow]:
         """All open windows, by key and time."""
+        return (self.open[name] for name in sorted(self.open))
 
-    @abstractmethod
     def drop_closed(self, w_out: int) -> None:
         """Forget what the watermark has closed."""
+        self.open = {n: w for n, w in self.open.items() if not is_closed(w.end, self.lateness, w_out)}
 
     def withdraw(self, events: Collection[Event]) -> None:
         """Take out events that an operator before this one has taken back; a window without events is none."""
@@ -74,9 +117,8 @@ class FixedStore(Store):
     """Tumbling, hopping, calendar and global windows."""
 
     def __init__(self, window: Hopping | Calendar | Global, allowed_lateness: int) -> None:
+        super().__init__(allowed_lateness)
         self.window = window
-        self.lateness = allowed_lateness
-        self.open: dict[tuple[str, Bounds], OpenWindow] = {}
 
     def judge(self, events: Sequence[Event], w_in: int) -> list[bool]:
         return [not self._open_windows_of(event, w_in) for event in events]
@@ -89,12 +131,6 @@ class FixedStore(Store):
             for bounds in self._open_windows_of(event, w_in):
                 state = self.open.setdefault((event.key, bounds), OpenWindow(event.key, bounds))
                 state.elements.append(Element(event))
-
-    def windows(self) -> Iterator[OpenWindow]:
-        return (self.open[name] for name in sorted(self.open))
-
-    def drop_closed(self, w_out: int) -> None:
-        self.open = {n: w for n, w in self.open.items() if not is_closed(w.end, self.lateness, w_out)}
 
     def withdraw(self, events: Collection[Event]) -> None:
         for window in self.windows():
@@ -111,46 +147,35 @@ class FixedStore(Store):
 
 
 class SessionStore(Store):
-    """Sessions of each key, in time order; they never overlap."""
+    """Sessions; those of a key never overlap."""
 
     def __init__(self, window: Session, allowed_lateness: int, accumulation: Accumulation) -> None:
-        self.window = window
-        self.lateness = allowed_lateness
-        self.accumulation = accumulation
-        self.open: dict[str, list[OpenWindow]] = defaultdict(list)
+        super().__init__(allowed_lateness)
+        self.window, self.accumulation = window, accumulation
 
     def judge(self, events: Sequence[Event], w_in: int) -> list[bool]:
-        positions: dict[str, list[int]] = defaultdict(list)
-        for position, event in enumerate(events):
-            positions[event.key].append(position)
         late = [False] * len(events)
-        for key, of_key in positions.items():
+        for key in {event.key for event in events}:
             # Retained events carry no position: they were accepted once and for all.
-            retained = [(e.event.time, -1) for session in self.open[key] for e in session.elements]
-            arrived = [(events[position].time, position) for position in of_key]
+            retained = [(element.event.time, -1) for session in self._of(key) for element in session.elements]
+            arrived = [(event.time, position) for position, event in enumerate(events) if event.key == key]
             for (_, end), members in cut_sessions(self.window, retained + arrived, lambda item: item[0]):
-                if is_closed(end, self.lateness, w_in):
-                    for _, position in members:
-                        if position >= 0:
-                            late[position] = True
+                for _, position in members:
+                    if position >= 0:
+                        late[position] = is_closed(end, self.lateness, w_in)
         return late
 
     def add(self, events: Sequence[Event], w_in: int) -> None:
-        arrived: dict[str, list[Element]] = defaultdict(list)
-        for event in events:
-            arrived[event.key].append(Element(event))
-        for key, elements in arrived.items():
-            self.open[key] = self._recut(key, elements)
+        for key in {event.key for event in events}:
+            sessions = self._recut(key, [Element(event) for event in events if event.key == key])
+            others = {name: window for name, window in self.open.items() if window.key != key}
+            self.open = others | {(key, session.bounds): session for session in sessions}
 
-    def windows(self) -> Iterator[OpenWindow]:
-        return (session for key in sorted(self.open) for session in self.open[key])
-
-    def drop_closed(self, w_out: int) -> None:
-        for key, sessions in list(self.open.items()):
-            self.open[key] = [s for s in sessions if not is_closed(s.end, self.lateness, w_out)]
+    def _of(self, key: str) -> list[OpenWindow]:
+        return [session for session in self.windows() if session.key == key]
 
     def _recut(self, key: str, arrived: list[Element]) -> list[OpenWindow]:
-        before = self.open[key]
+        before = self._of(key)
         session_of = {id(element): session for session in before for element in session.elements}
         elements = [element for session in before for element in session.elements] + arrived
         after = []
@@ -193,9 +218,8 @@ class RollingStore(Store):
     """
 
     def __init__(self, window: Rolling, allowed_lateness: int) -> None:
+        super().__init__(allowed_lateness)
         self.window = window
-        self.lateness = allowed_lateness
-        self.open: dict[tuple[str, int], OpenWindow] = {}
         self.history: dict[str, list[Event]] = defaultdict(list)
 
     def judge(self, events: Sequence[Event], w_in: int) -> list[bool]:
@@ -207,17 +231,13 @@ class RollingStore(Store):
                 if window.key == event.key and window.bounds[0] < event.time <= window.end:
                     window.elements.append(Element(event))
             self.history[event.key].append(event)
-            name = (event.key, event.time)
-            if name not in self.open:
-                bounds = (event.time - self.window.size, event.time)
+            bounds = (event.time - self.window.size, event.time)
+            if (event.key, bounds) not in self.open:
                 reach = [e for e in self.history[event.key] if bounds[0] < e.time <= bounds[1]]
-                self.open[name] = OpenWindow(event.key, bounds, [Element(e) for e in reach])
-
-    def windows(self) -> Iterator[OpenWindow]:
-        return (self.open[name] for name in sorted(self.open))
+                self.open[event.key, bounds] = OpenWindow(event.key, bounds, [Element(e) for e in reach])
 
     def drop_closed(self, w_out: int) -> None:
-        self.open = {n: w for n, w in self.open.items() if not is_closed(w.end, self.lateness, w_out)}
+        super().drop_closed(w_out)
         for key, events in list(self.history.items()):
             self.history[key] = [e for e in events if not is_closed(e.time + self.window.size, self.lateness, w_out)]
 

@@ -70,8 +70,7 @@ class WatermarkTracker:
 
     def advance(self, clock: int) -> int:
         """The watermark after a batch at `clock`."""
-        if not isinstance(self.strategy, Manual):
-            self.value = max(self.value, self._candidate(clock))
+        self.value = max(self.value, self._candidate(clock))
         return self.value
 
     def move_to(self, time: int) -> int:
@@ -99,8 +98,10 @@ class WatermarkTracker:
         return event.time
 
     def _candidate(self, clock: int) -> int:
-        assert not isinstance(self.strategy, Manual)
-        idle_after = self.strategy.idle_after
+        """Where the partitions say the watermark is; a manual one is moved by hand alone."""
+        if isinstance(self.strategy, Manual):
+            return BEGINNING
+        idle_after, delay = self.strategy.idle_after, self.strategy.delay
         live = [
             partition
             for number, partition in self.partitions.items()
@@ -108,14 +109,9 @@ class WatermarkTracker:
             and (idle_after is None or clock - partition.last_arrival < idle_after)
         ]
         if live:
-            return min(self._watermark_of(partition) for partition in live)
-        if self.strategy.idle_flush:
-            return max((self._watermark_of(partition) for partition in self.partitions.values()), default=BEGINNING)
-        return BEGINNING
-
-    def _watermark_of(self, partition: Partition) -> int:
-        assert not isinstance(self.strategy, Manual)
-        return BEGINNING if partition.newest is None else partition.newest - self.strategy.delay
+            return min(BEGINNING if p.newest is None else p.newest - delay for p in live)
+        furthest = [p.newest - delay for p in self.partitions.values() if p.newest is not None]
+        return max(furthest, default=BEGINNING) if self.strategy.idle_flush else BEGINNING
 
 
 class OperatorWatermark:

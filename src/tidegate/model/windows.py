@@ -46,8 +46,8 @@ def calendar_window(window: Calendar, time: int) -> Bounds:
     else:
         months = {"month": 1, "quarter": 3, "year": 12}[window.unit]
         first = day.replace(day=1, month=(day.month - 1) // months * months + 1)
-        following = first.replace(year=first.year + (first.month - 1 + months) // 12)
-        following = following.replace(month=(first.month - 1 + months) % 12 + 1)
+        years, month = divmod(first.month - 1 + months, 12)
+        following = first.replace(year=first.year + years, month=month + 1)
     return _instant(first, window), _instant(following, window)
 
 

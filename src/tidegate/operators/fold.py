@@ -42,6 +42,8 @@ FATES = (
 """In the plan a fate is its place here, a number; in the names of files and in the ledger it is the word."""
 
 STATE_FATES = ("slice", "straggler")
+READ_AGAIN = (*STATE_FATES, "candidate")
+"""What firing reads; the rest is counted, or becomes a dead letter, where it lies."""
 
 _CODE = {fate: f"{code}Y" for code, fate in enumerate(FATES)}
 _ACCEPTED = f"_fate <= {_CODE['straggler']}"

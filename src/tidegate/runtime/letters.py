@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from tidegate.deadletter.write import Circumstances, corrupt_file_letters, write_letters
+from tidegate.deadletter.write import FROM_FOLD, Circumstances, corrupt_file_letters, write_letters
 from tidegate.runtime.folded import Folded
 from tidegate.runtime.poison import Culprit
 from tidegate.runtime.records import Reached
@@ -30,10 +30,11 @@ class Letters:
 
     def write(self, source: str, folds: Sequence[Folded], corrupt: Sequence[Culprit], folder: Path) -> list[Path]:
         """The refused rows of a source, from all folds that carry some, and its unreadable files, as dead letters."""
-        staged = [path for folded in folds for path in folded.staged.of("dead", "copy")]
+        refused = [folded.staged for folded in folds if folded.staged.of("dead", "copy")]
         files = []
-        if staged:
-            write_letters(staged, folder / "letters.parquet", self._about(source))
+        if refused:
+            pieces = (rows for staged in refused for rows in staged.pieces("dead", "copy", columns=FROM_FOLD))
+            write_letters(pieces, folder / "letters.parquet", self._about(source))
             files.append(folder / "letters.parquet")
         if corrupt:
             folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from tidegate import crash
 from tidegate.errors import BalanceError
 from tidegate.operators.fire import FireBounds, Merging, fire_due, fire_late, merge
-from tidegate.operators.fold import COUNTS, FATES, STATE_FATES, FoldBounds, fold, mark
+from tidegate.operators.fold import COUNTS, FATES, READ_AGAIN, STATE_FATES, FoldBounds, fold, mark
 from tidegate.operators.path import has_flat_map, has_transform, walk
 from tidegate.operators.route import Rows
 from tidegate.operators.sql import BEGINNING, END_OF_TIME, Relation, clip, quote, run, select, user
@@ -93,7 +93,8 @@ class Operation:
         bounds = FoldBounds(floor(before), self.closed(before))
         counter = self._counter(source, routed)
         result = self._plan(source, routed, bounds, carries_source=carries_source, counter=counter)
-        staged = stage(result, folder, "_fate", FATES, small=self._folds_small.get(source, True))
+        small = self._folds_small.get(source, True)
+        staged = stage(result, folder, "_fate", FATES, small=small, needed=READ_AGAIN)
         folded = Folded(staged, {}, lambda: folded.settle(counter.again()))
         account(folded)
         folded.counts = folded.settle(counter.result())

@@ -47,6 +47,11 @@ AVRO_LIMITS = " ".join(
 the JVM ends for want of memory – at the same record, each time it is started. So text, bytes and lists of more than
 this many bytes or items are refused, and the record is a dead letter."""
 
+STEADY_JVM = "-XX:+UseParallelGC"
+"""A batch makes much garbage and keeps nothing: the collector that only stops takes a tenth less of all CPU time than
+the one that works beside (measured on 2 cores, tumbling: 2.75 s a batch of the JVM's CPU time against 3.1)."""
+BRIEF_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 OUR_QUERY = {
     # Without names Spark knows a source by its place: in another order, each would be read from the other's offsets.
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
@@ -97,7 +102,7 @@ def make_session(name: str, cores: str = "*", *, brief: bool = False, jars: Iter
     if files:
         builder = builder.config("spark.jars", ",".join(files))
     is_brief = brief or "TIDEGATE_BRIEF" in os.environ
-    driver = f"{AVRO_LIMITS}{' -XX:TieredStopAtLevel=1 -XX:+UseSerialGC' if is_brief else ''}"
+    driver = f"{AVRO_LIMITS} {BRIEF_JVM if is_brief else STEADY_JVM}"
     builder = builder.config("spark.driver.extraJavaOptions", driver)
     builder = builder.config("spark.executor.extraJavaOptions", AVRO_LIMITS)
     settings = SETTINGS | {

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-from tidegate.model import BEGINNING, calendar_window, cut_sessions, hopping_windows
-from tidegate.model.values import Bounds, is_closed
+from tidegate.model.values import BEGINNING, Bounds, is_closed
+from tidegate.model.windows import calendar_window, cut_sessions, hopping_windows
 from tidegate.testing.flow import show_seconds
 from tidegate.testing.model_executor import ModelExecutor, ModelRun
 from tidegate.testing.outcomes import EventOut, PaneOut, Step
