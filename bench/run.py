@@ -161,7 +161,7 @@ def main() -> None:
         visits = Shape("visits", batches, 500_000, 50_000, 60, turnover=5_000)
         results.append(corrections("session, corrected", visits, tg.Session("5m"), rounds))
     if "hopping" in wanted:
-        shape = Shape("hopping", 6 if options.quick else 16, 500_000, 10_000, 60)
+        shape = Shape("hopping", batches, 1_000_000, 10_000, 60)
         results.append(compare("hopping 60 min by 1 min", shape, tg.Hopping("60m", "1m"), hopping, ["memory"], 1))
     OUT.mkdir(exist_ok=True)
     report = {"steady": not options.quick, "results": results}
