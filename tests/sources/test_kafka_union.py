@@ -28,11 +28,10 @@ def app_on(bench: Bench, web: TestTopic, mobile: TestTopic) -> tg.App:
             watermark=tg.Watermark(delay="10s"),
         )
 
-    streams = [
-        source(t, tg.Kafka(topic.server.address, topic=topic.name)) for t, topic in (("web", web), ("mobile", mobile))
-    ]
-    store = source("store", tg.Files(str(bench.input)))
-    windows = streams[0].union(streams[1], store).key_by("k").window("totals", tg.Tumbling("1m"))
+    at_web = source("web", tg.Kafka(web.server.address, topic=web.name))
+    at_mobile = source("mobile", tg.Kafka(mobile.server.address, topic=mobile.name))
+    at_store = source("store", tg.Files(str(bench.input)))
+    windows = at_web.union(at_mobile, at_store).key_by("k").window("totals", tg.Tumbling("1m"))
     app.sink("table", windows.aggregate(n=tg.count(), total=tg.sum("v")), tg.SQLite(str(bench.database), "results"))
     return app
 
@@ -59,7 +58,7 @@ def test_the_slowest_of_two_topics_and_files_holds_the_watermark(bench: Bench, k
     bench.run(app_on(bench, web, mobile), "once")
     assert totals(bench) == {"12:00": (180, 60 + 6_000 + 600_000)}, "the files have come to 12:01:39"
 
-    # The same ids again: of web a repeat, of the files another event; and one that is late for the union alone.
+    # The same ids again: of web a repeat, of the files another event; and one that is late.
     web.send([event(150, 150)], partition=0)
     mobile.send([event(900, 1)])
     bench.write("b.json", [event(150, 150, v=10_000)])
