@@ -1,5 +1,5 @@
 """The two sides of a benchmark: Tidegate, and Spark's own stateful operators – same files, same batches, same sink
-work.
+work. Each runs in a process of its own, so none finds a JVM that another has warmed up, or worn out.
 
 Both read one Parquet file per micro-batch, with a watermark delay of one minute, and write their results exactly once
 to Parquet. What is compared is Spark's own measure of a micro-batch (`triggerExecution`), so Tidegate's time includes
@@ -7,14 +7,17 @@ the ledger, the dead letters, the record, and waiting for the delivery before it
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -22,6 +25,7 @@ import pyarrow.dataset as ds
 import tidegate as tg
 from tidegate.runtime.drivers import run
 from tidegate.runtime.reports import RunOptions
+from tidegate.runtime.session import make_session
 from tidegate.testing.harness import Quiet
 from tidegate.triggers import Accumulation
 
@@ -43,8 +47,13 @@ class Outcome:
     panes: dict[str, int] = field(default_factory=dict)
 
 
+def apart(contestant: Callable[..., Outcome], *arguments: Any) -> Outcome:
+    """Let a contestant run in a process of its own, with a JVM of its own."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(contestant, *arguments).result()
+
+
 def tidegate(
-    spark: SparkSession,
     data: Path,
     out: Path,
     window: tg.Hopping | tg.Session,
@@ -54,6 +63,7 @@ def tidegate(
 ) -> Outcome:
     """The query on Tidegate, as `tidegate run --once` would run it."""
     shutil.rmtree(out, ignore_errors=True)
+    spark = make_session("bench")
     app = tg.App("bench")
     events = app.source(
         "events",
@@ -75,26 +85,20 @@ def tidegate(
     return Outcome(seconds[:batches], line.accepted, line.late, time.monotonic() - started, dict(line.panes))
 
 
-def native(
-    spark: SparkSession, data: Path, out: Path, group: Callable[[DataFrame], DataFrame], provider: str, batches: int
-) -> Outcome:
+def native(data: Path, out: Path, group: Callable[[DataFrame], DataFrame], provider: str, batches: int) -> Outcome:
     """The query on Spark's own operators.
 
-    `provider` is memory, rocksdb (tuned: changelog checkpointing, no tracking of rows) or rocksdb_rows (changelog
-    checkpointing, and rows tracked as Spark does unless it is told not to).
+    `provider` is memory or rocksdb, with all settings of our own session and no tracking of rows; or rocksdb_plain, in
+    a session as Spark makes it. Changelog checkpointing is on in both.
     """
     shutil.rmtree(out, ignore_errors=True)
-    base = "org.apache.spark.sql.execution.streaming.state."
-    rocksdb = provider.startswith("rocksdb")
-    name = "RocksDBStateStoreProvider" if rocksdb else "HDFSBackedStateStoreProvider"
-    session = spark.newSession()
-    session.conf.set("spark.sql.streaming.stateStore.providerClass", base + name)
-    session.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
-    tracked = str(provider == "rocksdb_rows").lower()
-    session.conf.set("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", tracked)
-    session.conf.set("spark.sql.shuffle.partitions", str(spark.conf.get("spark.sql.shuffle.partitions")))
-    session.conf.set("spark.sql.session.timeZone", "UTC")
-    session.conf.set("spark.sql.adaptive.enabled", "false")
+    session = _plain_session() if provider == "rocksdb_plain" else make_session("bench")
+    base, store = "org.apache.spark.sql.execution.streaming.state.", "spark.sql.streaming.stateStore."
+    name = "HDFSBackedStateStoreProvider" if provider == "memory" else "RocksDBStateStoreProvider"
+    session.conf.set(store + "providerClass", base + name)
+    session.conf.set(store + "rocksdb.changelogCheckpointing.enabled", "true")
+    if provider == "rocksdb":
+        session.conf.set(store + "rocksdb.trackTotalNumberOfRows", "false")
     rows = session.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(data))
     result = group(rows.withWatermark("ts", "1 minute"))
     started = time.monotonic()
@@ -111,6 +115,21 @@ def native(
     emitted = ds.dataset(out / "results", format="parquet", exclude_invalid_files=True)
     counted = pc.sum(emitted.to_table(columns=["n"])["n"]).as_py() or 0
     return Outcome(seconds[:batches], counted, 0, time.monotonic() - started)
+
+
+def _plain_session() -> SparkSession:
+    """Spark as it comes, but with as many shuffle partitions as cores, and the memory that our session has."""
+    from pyspark.sql import SparkSession
+
+    from tidegate.java import need_java
+
+    need_java()
+    builder = SparkSession.builder.master("local[*]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.sql.shuffle.partitions", str(os.cpu_count()))
+    session = builder.config("spark.driver.memory", os.environ.get("TIDEGATE_MEMORY", "2g")).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from tidegate.runtime.folded import Fed, Fired, Folded, Folds, Routed
 from tidegate.runtime.ledger import OperatorLine, PathLine
 from tidegate.runtime.moment import Moment
 from tidegate.runtime.records import StateFile
-from tidegate.runtime.staging import SMALL, Staged, stage
+from tidegate.runtime.staging import SMALL, Staged, Taking, stage
 from tidegate.runtime.state import Change, State
 from tidegate.runtime.union import common_schema, same_columns
 from tidegate.sources.files import ONE_TASK_BYTES
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from tidegate.runtime.chained_operation import Feed
+
+_TAKING = Taking(needed=READ_AGAIN, noted=("_newest", "_high"), seldom="_dead")
+"""Of a fold: firing reads state and candidates; how far it goes is told to the driver; few rows are letters."""
 
 
 def floor(watermark: int | None) -> int:
@@ -94,7 +97,7 @@ class Operation:
         counter = self._counter(source, routed)
         result = self._plan(source, routed, bounds, carries_source=carries_source, counter=counter)
         small = self._folds_small.get(source, True)
-        staged = stage(result, folder, "_fate", FATES, small=small, needed=READ_AGAIN)
+        staged = stage(result, folder, "_fate", FATES, small=small, taking=_TAKING)
         folded = Folded(staged, {}, lambda: folded.settle(counter.again()))
         account(folded)
         folded.counts = folded.settle(counter.result())

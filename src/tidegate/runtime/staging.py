@@ -28,7 +28,6 @@ _PACKED = 4
 """Rows in memory take about so many times the room that they take in a file."""
 _PIECE = 50_000
 """Rows that are looked at together where there may be very many."""
-_LETTER = "_dead"
 
 _WRITERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="tidegate-staging")
 
@@ -82,6 +81,20 @@ class Staged:
         return pa.concat_tables([self.read(path, columns) for path in paths]) if paths else None
 
 
+@dataclass(frozen=True)
+class Taking:
+    """What may be spared where the driver takes a result.
+
+    Kinds that are not `needed` stay in memory. Columns that are only `noted` are in memory and not in files. And a
+    column that is `seldom` there, a struct, travels as a list of at most one: Arrow writes a struct that is NULL as a
+    NULL of each of its parts, and a list that is NULL as nothing.
+    """
+
+    needed: Collection[str]
+    noted: Collection[str]
+    seldom: str
+
+
 def stage(
     result: DataFrame,
     folder: Path,
@@ -89,20 +102,17 @@ def stage(
     kinds: Sequence[str] = (),
     *,
     small: bool,
-    needed: Collection[str] | None = None,
+    taking: Taking | None = None,
 ) -> Staged:
-    """Compute `result` and leave it under `folder`, split by the column `split`: a name, or a number among `kinds`.
-
-    `needed` are the kinds that must be files (default: all); the others need not be written when they are taken.
-    """
+    """Compute `result` and leave it under `folder`, split by the column `split`: a name, or a number among `kinds`."""
     if small:
         try:
-            table = result.toArrow()
+            table = (_as_list(result, taking.seldom) if taking else result).toArrow()
         except Exception as error:
             if "maxResultSize" not in str(error):
                 raise
         else:
-            return _write(table, folder, split, kinds, needed)
+            return _write(table, folder, split, kinds, taking)
     crash.point("while_staging")
     writer = result.write.mode("errorifexists")
     if split is not None:
@@ -111,9 +121,7 @@ def stage(
     return _found(folder, split, kinds)
 
 
-def _write(
-    table: pa.Table, folder: Path, split: str | None, kinds: Sequence[str], needed: Collection[str] | None
-) -> Staged:
+def _write(table: pa.Table, folder: Path, split: str | None, kinds: Sequence[str], taking: Taking | None) -> Staged:
     staged = Staged({})
     folder.mkdir(parents=True, exist_ok=True)
     crash.point("while_staging")
@@ -122,16 +130,33 @@ def _write(
         part = table if split is None else table.filter(pc.equal(table[split], value)).drop_columns([split])
         if part.num_rows == 0:
             continue
-        if _LETTER in part.column_names and part[_LETTER].null_count == part.num_rows:
-            part = part.drop_columns([_LETTER])  # state has none, and many columns of nothing take their time
         kind = kinds[value] if kinds else value
         path = folder / f"{kind or 'part'}.parquet"
-        if needed is None or kind in needed:
+        kept, codec = part, "zstd"
+        if taking:
+            part = _from_list(part, taking.seldom)
+            kept = part.drop_columns([name for name in taking.noted if name in part.column_names])
+            codec = "lz4"  # state is read soon, and not for long: what packs fast is better than what packs small
+        if taking is None or kind in taking.needed:
             # Without dictionaries: keys and sums hardly repeat. It takes half the time, and the files are smaller.
-            writing = _WRITERS.submit(pq.write_table, part, path, compression="zstd", use_dictionary=False)
+            writing = _WRITERS.submit(pq.write_table, kept, path, compression=codec, use_dictionary=False)
             staged._writing.append(writing)
         staged.files[kind], staged.taken[path] = [path], part
     return staged
+
+
+def _as_list(result: DataFrame, seldom: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return result.withColumn(seldom, F.expr(f"CASE WHEN {seldom} IS NOT NULL THEN array({seldom}) END"))
+
+
+def _from_list(part: pa.Table, seldom: str) -> pa.Table:
+    """The struct that was in the list; rows of one kind have it or have it not, and those without have no column."""
+    at, found = part.column_names.index(seldom), part[seldom]
+    if found.null_count == part.num_rows:
+        return part.remove_column(at)
+    return part.set_column(at, seldom, pc.list_flatten(found))
 
 
 def _found(folder: Path, split: str | None, kinds: Sequence[str]) -> Staged:
