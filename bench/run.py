@@ -142,15 +142,15 @@ def main() -> None:
         results.append(tiny(rounds))
     if "tumbling" in wanted:
         shape = Shape("tumbling", batches, 2_000_000, 100_000, 130)  # 276 K groups in a batch that are not too late
-        providers = ["memory", "rocksdb", "rocksdb_plain"]
+        providers = ["memory", "rocksdb", "memory_ours", "rocksdb_ours"]
         results.append(compare("tumbling 1 min", shape, tg.Tumbling("1m"), tumbling, providers, rounds))
     if "session" in wanted:
         shape = Shape("session", batches, 1_000_000, 100_000, 60)
-        providers = ["memory", "rocksdb"]
+        providers = ["memory", "memory_ours"]
         results.append(compare("session, gap 5 min", shape, tg.Session("5m"), session, providers, rounds))
     if "visits" in wanted:
         shape = Shape("visits", batches, 1_000_000, 100_000, 60, turnover=10_000)
-        providers = ["memory", "rocksdb"]
+        providers = ["memory", "memory_ours"]
         results.append(compare("session, keys come and go", shape, tg.Session("5m"), session, providers, rounds))
     if "retraction" in wanted:
         fixed = Shape("tumbling", batches, 500_000, 50_000, 60)
@@ -159,7 +159,7 @@ def main() -> None:
         results.append(corrections("session, corrected", visits, tg.Session("5m"), rounds))
     if "hopping" in wanted:
         shape = Shape("hopping", batches, 1_000_000, 10_000, 60)
-        results.append(compare("hopping 60 min by 1 min", shape, tg.Hopping("60m", "1m"), hopping, ["memory"], 1))
+        results.append(compare("hopping 60 min by 1 min", shape, tg.Hopping("60m", "1m"), hopping, ["memory", "memory_ours"], 1))
     OUT.mkdir(exist_ok=True)
     report = {"steady": not options.quick, "results": results}
     (OUT / "results.json").write_text(json.dumps(report, indent=2))
