@@ -49,9 +49,13 @@ class Outcome:
 
 
 def apart(contestant: Callable[..., Outcome], *arguments: Any) -> Outcome:
-    """Let a contestant run in a process of its own, with a JVM of its own."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+    """Let a contestant run in a process of its own, with a JVM of its own; what that says as it starts is not shown."""
+    with ProcessPoolExecutor(1, get_context("spawn"), _no_chatter) as process:
         return process.submit(contestant, *arguments).result()
+
+
+def _no_chatter() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def tidegate(
