@@ -159,7 +159,7 @@ def main() -> None:
         results.append(corrections("session, corrected", visits, tg.Session("5m"), rounds))
     if "hopping" in wanted:
         shape = Shape("hopping", batches, 1_000_000, 10_000, 60)
-        results.append(compare("hopping 60 min by 1 min", shape, tg.Hopping("60m", "1m"), hopping, ["memory", "memory_ours"], 1))
+        results.append(compare("hopping 60 min by 1 min", shape, tg.Hopping("60m", "1m"), hopping, ["memory"], 1))
     OUT.mkdir(exist_ok=True)
     report = {"steady": not options.quick, "results": results}
     (OUT / "results.json").write_text(json.dumps(report, indent=2))
