@@ -34,7 +34,10 @@ def test_help_names_every_command() -> None:
     assert tidegate_process("--version").stdout == f"tidegate {tidegate.__version__}\n"
 
 
-@pytest.mark.parametrize("args", [("frobnicate",), ("status",), ("explain", "x.py", "--format", "png")])
+@pytest.mark.parametrize(
+    "args",
+    [("frobnicate",), ("status",), ("explain", "x.py", "--format", "png"), ("run", "x.py", "--once", "--drain")],
+)
 def test_wrong_usage_exits_with_2(args: tuple[str, ...]) -> None:
     done = tidegate_process(*args)
     assert done.returncode == 2

@@ -17,11 +17,9 @@ from tidegate.runtime.reports import Mode, RunOptions, Watcher
 
 @click.command()
 @click.argument("app", metavar="APP")
-@click.option("--once", "mode", flag_value="once", help="Take what is there now, keep the watermark, and stop.")
-@click.option(
-    "--drain", "mode", flag_value="drain", help="Take what is there, then close every window: the end of the input."
-)
-@click.option("--batch", "mode", flag_value="batch", help="Read the whole input as one bounded batch.")
+@click.option("--once", is_flag=True, help="Take what is there now, keep the watermark, and stop.")
+@click.option("--drain", is_flag=True, help="Take what is there, then close every window: the end of the input.")
+@click.option("--batch", is_flag=True, help="Read the whole input as one bounded batch.")
 @click.option("--checkpoint", metavar="DIR", help="Where state and records live [default: .tidegate/<app> beside APP].")
 @click.option(
     "--max-batch", type=click.IntRange(min=1), metavar="N", help="At most N files (records of Kafka) per micro-batch."
@@ -36,17 +34,25 @@ from tidegate.runtime.reports import Mode, RunOptions, Watcher
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per record, and one at the end.")
 def run(
-    app: str, mode: str | None, checkpoint: str | None, max_batch: int | None, interval: float, as_json: bool
+    app: str,
+    once: bool,
+    drain: bool,
+    batch: bool,
+    checkpoint: str | None,
+    max_batch: int | None,
+    interval: float,
+    as_json: bool,
 ) -> None:
     """Run an app.
 
     APP is file.py, or file.py:name. It runs until Ctrl-C, or as --once, --drain or --batch say. Ctrl-C stops after
     the running batch; running again goes on where it stopped.
     """
+    mode = _mode(once=once, drain=drain, batch=batch)
     loaded = load(app)
     options = RunOptions(
         checkpoint=checkpoint or str(loaded.checkpoint),
-        mode=_mode(mode),
+        mode=mode,
         max_batch=max_batch,
         interval=interval,
     )
@@ -59,9 +65,12 @@ def run(
     click.echo(summary_json(summary) if as_json else summary_line(summary))
 
 
-def _mode(chosen: str | None) -> Mode:
-    found: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
-    return found[chosen or "continuous"]
+def _mode(**chosen: bool) -> Mode:
+    """The one that was chosen. Of two, none may win in silence: what is drained cannot be taken back."""
+    found: list[Mode] = [mode for mode in get_args(Mode) if chosen.get(mode)]
+    if len(found) > 1:
+        raise click.UsageError(f"{' and '.join(f'--{mode}' for mode in found)} exclude each other; choose one")
+    return found[0] if found else "continuous"
 
 
 def _watcher(app: App, as_json: bool) -> AbstractContextManager[Watcher]:
