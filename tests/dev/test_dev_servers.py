@@ -100,6 +100,18 @@ def test_redis_keeps_what_it_answered_over_a_kill(redis_server: RunningServer) -
         assert client.get(key) == b"kept"
 
 
+def test_a_paused_server_stands_still_once_pause_returns(redis_server: RunningServer) -> None:
+    """All its threads: one that still runs may answer, and what a test meant to break goes well."""
+    status = dev.status(redis_server.folder, ["redis"])[0]
+    for _ in range(50):
+        redis_server.pause()
+        threads = list(Path(f"/proc/{status.pid}/task").iterdir())
+        states = {(thread / "stat").read_text().rpartition(")")[2].split()[0] for thread in threads}
+        redis_server.resume()
+        assert len(threads) > 1
+        assert states == {"T"}
+
+
 def test_a_paused_server_holds_its_connection_and_goes_on_when_resumed(redis_server: RunningServer) -> None:
     with closing(redis.Redis.from_url(redis_server.address, socket_timeout=0.5)) as client:
         client.ping()

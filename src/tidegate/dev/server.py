@@ -113,7 +113,14 @@ class Server(ABC):
         self._end(self._need())
 
     def pause(self) -> None:
-        _signal(_family(self._need().pid), signal.SIGSTOP)
+        """Make it stand still; when this returns, it does."""
+        family = _family(self._need().pid)
+        _signal(family, signal.SIGSTOP)
+        until = time.monotonic() + 30
+        while not all(map(_stands_still, family)):
+            if time.monotonic() > until:
+                raise MachineError(f"{self.kind} does not stand still")
+            time.sleep(0.001)
 
     def resume(self) -> None:
         _signal(_family(self._need().pid), signal.SIGCONT)
@@ -244,6 +251,22 @@ def _born(pid: int) -> str | None:
     done = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, born = done.stdout.strip().partition(" ")
     return born.strip() if born and not state.startswith("Z") else None
+
+
+def _stands_still(pid: int) -> bool:
+    """Whether a process has stopped, or gone: each of its threads, for a signal takes a while to reach them all."""
+    if not Path("/proc/self/stat").exists():
+        state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+        return not state.stdout.strip() or state.stdout.startswith("T")
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return True
+    states = []
+    for thread in threads:
+        with suppress(OSError):  # it has ended meanwhile
+            states.append((thread / "stat").read_text().rpartition(")")[2].split()[0])
+    return all(state in "TtZX" for state in states)
 
 
 def _family(pid: int) -> list[int]:
