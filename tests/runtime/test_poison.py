@@ -112,6 +112,11 @@ def test_a_suggestion_of_sparks_names_only_columns_of_the_user() -> None:
     assert "Did you mean" not in sentence(RuntimeError(said.format("`_alive`, `_lead`")))
 
 
+def test_a_sentence_names_no_place_in_sql_that_the_user_never_wrote() -> None:
+    said = "[UNRESOLVED_COLUMN] A column `x` cannot be resolved. SQLSTATE: 42703; line 1 pos 1579;"
+    assert sentence(RuntimeError(said)) == "[UNRESOLVED_COLUMN] A column `x` cannot be resolved. SQLSTATE: 42703"
+
+
 # -- on Spark -------------------------------------------------------------------------------------------------------
 
 CONTRACT = "id STRING, k STRING, x BIGINT, y BIGINT, at TIMESTAMP"

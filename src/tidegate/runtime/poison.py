@@ -62,6 +62,7 @@ def sentence(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = next((line for line in lines if _CONDITION.search(line)), lines[0] if lines else type(error).__name__)
     said = re.sub(r" ?Did you mean one of the following\? \[(.*?)\]\.?", _suggestions, said)
+    said = re.sub(r"; line \d+ pos \d+;?$", "", said)  # a place in SQL that we wrote, and nobody else can see
     return re.sub(r"^.*?(?=\[[A-Z])", "", said)[:300]
 
 
