@@ -2,10 +2,10 @@
 
 Steady state comes late – the JIT needs 15 batches and more, and a batch of ours still gains at the 30th – so a run has
 40, and the first half is left out. Each run has a process of its own, rounds alternate, and the median counts. `--ours`
-adds Spark's operators in a session with our settings. Figures are of this machine and this run; `--quick` is a cold
-look, and says so.
+adds Spark's operators in a session with our settings, `--rows` RocksDB with rows tracked, as Spark does by default.
+Figures are of this machine and this run; `--quick` is a cold look, and says so.
 
-    python bench/run.py [--quick] [--only tumbling,hopping,session,visits,retraction,tiny] [--rounds N] [--ours]
+    python bench/run.py [--only tumbling,hopping,session,visits,retraction,tiny] [--rounds N] [--ours] [--rows]
 
 `session` has 100 K keys that never rest: every session stays open, and grows. `visits` has keys that come and go:
 a session ends for each one that begins.
@@ -135,11 +135,13 @@ def main() -> None:
     parser.add_argument("--only", default="tiny,tumbling,hopping")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ours", action="store_true", help="Spark's operators in our own session, too")
+    parser.add_argument("--rows", action="store_true", help="RocksDB that tracks rows, as Spark ships it, too")
     options = parser.parse_args()
     wanted = options.only.split(",")
     batches = 8 if options.quick else 40
     rounds = 1 if options.quick else options.rounds
     memory, rocksdb = ([kind, f"{kind}_ours"] if options.ours else [kind] for kind in ("memory", "rocksdb"))
+    rocksdb += ["rocksdb_rows"] if options.rows else []
     results = []
     if "tiny" in wanted:
         results.append(tiny(rounds))
