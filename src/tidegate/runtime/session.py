@@ -28,7 +28,7 @@ SETTINGS = {
     # and then every batch compiles everything anew (measured: 61 compilations per batch, instead of none).
     "spark.sql.codegen.cache.maxEntries": "2000",
     # Memory for groups is taken in pages, and Java clears each before it is used. By default a page is 64 MB here, and
-    # each of eight tasks a batch has one, however little is in it (2.58 s of CPU time a batch of 2 M events, not 2.85).
+    # each of eight tasks a batch has one, however little is in it (decision 014 has the figures).
     "spark.buffer.pageSize": "4m",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.compression.codec": "zstd",
