@@ -241,16 +241,20 @@ def _born(pid: int) -> str | None:
         os.waitpid(pid, os.WNOHANG)  # ours, and dead: let it go
     if Path("/proc/self/stat").exists():
         try:
-            # The name in brackets may hold anything; after it come the state, as 18th the number of threads, and as
-            # 20th the ticks since boot. A killed process shows as dead as soon as its first thread is, while the others
-            # still hold its files and its port.
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            # The state, as 18th the number of threads, and as 20th the ticks since boot. A killed process shows as dead
+            # as soon as its first thread is, while the others still hold its files and its port.
+            fields = _stat(Path(f"/proc/{pid}"))
         except OSError:
             return None
         return None if fields[0] in "ZX" and int(fields[17]) <= 1 else fields[19]
     done = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, born = done.stdout.strip().partition(" ")
     return born.strip() if born and not state.startswith("Z") else None
+
+
+def _stat(process: Path) -> list[str]:
+    """What Linux tells of a process or a thread, after its name in brackets, which may hold anything."""
+    return (process / "stat").read_text().rpartition(")")[2].split()
 
 
 def _stands_still(pid: int) -> bool:
@@ -265,7 +269,7 @@ def _stands_still(pid: int) -> bool:
     states = []
     for thread in threads:
         with suppress(OSError):  # it has ended meanwhile
-            states.append((thread / "stat").read_text().rpartition(")")[2].split()[0])
+            states.append(_stat(thread)[0])
     return all(state in "TtZX" for state in states)
 
 
