@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tidegate.errors import Fenced, SinkError, Unavailable
 from tidegate.patience import patiently
 from tidegate.sinks import kafka_client, kafka_writer
 from tidegate.sinks.kafka import KafkaTopic
-from tidegate.sinks.kafka_writer import KafkaWriter
+from tidegate.sinks.kafka_writer import KafkaWriter, Message, Outgoing
 
 server = pytest.mark.servers
 
@@ -224,6 +225,34 @@ def test_a_zombie_that_disturbs_its_successor_does_not_stop_it(kafka: RunningSer
         delivery = record(staged, 1, pane("a", 1))
         assert patiently(lambda: successor.deliver(delivery), print) == 1
     assert values(kafka, topic) == [1]
+
+
+@server
+def test_a_zombie_that_learns_it_in_the_middle_of_a_record_is_fenced(
+    kafka: RunningServer, topic: str, staged: Path
+) -> None:
+    with closing(opened(kafka, topic, claim=1)) as zombie, closing(opened(kafka, topic, claim=2)):
+        outgoing = zombie._outgoing
+
+        zombie._outgoing = lambda delivery: Hesitant(outgoing(delivery))
+        with pytest.raises(Fenced, match="claim 2"):
+            zombie.deliver(record(staged, 1, pane("a", 666), pane("b", 667)))
+    assert values(kafka, topic) == []
+
+
+class Hesitant:
+    """Messages of which the second comes only when the broker has long answered to the first."""
+
+    def __init__(self, messages: Outgoing) -> None:
+        self._messages = messages
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[Message]:
+        for message in self._messages:
+            yield message
+            time.sleep(2)
 
 
 @server

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.errors import SinkError, TidegateError, Unavailable
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
+    from confluent_kafka import KafkaError, Producer
 
 TIMEOUT = 30.0
 """Seconds that one step may take before the broker counts as away."""
@@ -109,6 +109,19 @@ def hear_out(client: Any) -> Iterator[None]:
     except KafkaException:
         with suppress(KafkaException):
             client.poll(0.2)
+        raise
+
+
+@contextmanager
+def fatal_named(producer: Producer) -> Iterator[None]:
+    """Let a fatal error leave as what it is: `produce` says only that there is one, and the transaction's end which."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as failure:
+        if failure.args[0].name() == "_FATAL":
+            producer.abort_transaction(TIMEOUT)
         raise
 
 

@@ -16,6 +16,7 @@ from tidegate.sinks.kafka_client import (
     Marker,
     Trouble,
     ensure_topic,
+    fatal_named,
     hear_out,
     is_fenced,
     read_marker,
@@ -121,7 +122,7 @@ class KafkaWriter:
         producer, claim = self._producer, self._target.claim
         assert producer is not None
         try:
-            with self._cluster.explained(self._trouble):
+            with self._cluster.explained(self._trouble), fatal_named(producer):
                 producer.begin_transaction()
                 if messages is not None:
                     self._send(producer, messages)
