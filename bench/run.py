@@ -1,11 +1,13 @@
 """`make bench`: Tidegate beside Spark's own stateful operators, as ratios inside one run.
 
-Steady state comes late – the JIT needs 15 batches and more, and a batch of ours still gains at the 30th – so a run has
-40, and the first half is left out. Each run has a process of its own, rounds alternate, and the median counts. `--ours`
-adds Spark's operators in a session with our settings, `--rows` RocksDB with rows tracked, as Spark does by default.
-Figures are of this machine and this run; `--quick` is a cold look, and says so.
+Steady state comes late – the JIT needs 15 batches and more, and a batch of ours still gains at the 40th – so a run has
+80, or 40 where a batch takes long, and the first half is left out; the JSON has the course, ten batches by ten.
+Each run has a process of its own, rounds alternate, and the median counts. `--ours` adds Spark's operators in a session
+with our settings, `--rows` RocksDB with rows tracked, as Spark does by default. Figures are of this machine and this
+run; `--quick` is a cold look, and says so.
 
-    python bench/run.py [--only tumbling,hopping,session,visits,retraction,tiny] [--rounds N] [--ours] [--rows]
+    python bench/run.py [--only tumbling,hopping,session,visits,retraction,tiny] [--rounds N] [--batches N] [--ours]
+                        [--rows]
 
 `session` has 100 K keys that never rest: every session stays open, and grows. `visits` has keys that come and go:
 a session ends for each one that begins.
@@ -59,19 +61,28 @@ def steady(outcome: Outcome) -> float:
     return float(statistics.median(outcome.seconds[len(outcome.seconds) // 2 :]))
 
 
+def by_tens(outcome: Outcome) -> list[float]:
+    """The median of each ten batches, from the first on: where the steady state begins."""
+    seconds = outcome.seconds
+    return [round(statistics.median(seconds[at : at + 10]), 2) for at in range(0, len(seconds), 10)]
+
+
 def compare(name: str, shape: Shape, window: Any, group: Any, providers: list[str], rounds: int) -> dict[str, Any]:
     """Alternate the contestants `rounds` times; medians, ratios, and what each of them lost."""
     data = shape.write(OUT / "data")
     times: dict[str, list[float]] = {"tidegate": [], **{provider: [] for provider in providers}}
+    course: dict[str, list[list[float]]] = {who: [] for who in times}
     kept: dict[str, Any] = {}
     for number in range(rounds):
         ours = apart(tidegate, data, OUT / "tidegate", window, shape.batches)
         times["tidegate"].append(steady(ours))
+        course["tidegate"].append(by_tens(ours))
         kept["tidegate"] = {"accepted": ours.accepted, "dead_lettered": ours.dead_lettered}
         print(f"  {name} round {number + 1}: tidegate {steady(ours):.2f} s", end="", flush=True)
         for provider in providers:
             theirs = apart(native, data, OUT / provider, group, provider, shape.batches)
             times[provider].append(steady(theirs))
+            course[provider].append(by_tens(theirs))
             kept[provider] = {"emitted": theirs.accepted}
             print(f", {provider} {steady(theirs):.2f} s", end="", flush=True)
         print()
@@ -81,6 +92,8 @@ def compare(name: str, shape: Shape, window: Any, group: Any, providers: list[st
         "workload": name,
         "events": shape.batches * shape.rows,
         "seconds_per_batch": medians,
+        "rounds": times,
+        "rounds_by_ten_batches": course,
         "events_per_second": {who: round(shape.rows / value) for who, value in medians.items()},
         "times_faster_than": ratios,
         "events_by_fate": kept,
@@ -134,11 +147,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few small batches: cold figures, minutes less")
     parser.add_argument("--only", default="tiny,tumbling,hopping")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batches", type=int, help="of each run; if not given, 80 for tumbling windows, else 40")
     parser.add_argument("--ours", action="store_true", help="Spark's operators in our own session, too")
     parser.add_argument("--rows", action="store_true", help="RocksDB that tracks rows, as Spark ships it, too")
     options = parser.parse_args()
     wanted = options.only.split(",")
-    batches = 8 if options.quick else 40
+    batches, fast = (8, 8) if options.quick else (options.batches or 40, options.batches or 80)
     rounds = 1 if options.quick else options.rounds
     memory, rocksdb = ([kind, f"{kind}_ours"] if options.ours else [kind] for kind in ("memory", "rocksdb"))
     rocksdb += ["rocksdb_rows"] if options.rows else []
@@ -146,7 +160,7 @@ def main() -> None:
     if "tiny" in wanted:
         results.append(tiny(rounds))
     if "tumbling" in wanted:
-        shape = Shape("tumbling", batches, 2_000_000, 100_000, 130)  # 276 K groups in a batch that are not too late
+        shape = Shape("tumbling", fast, 2_000_000, 100_000, 130)  # 276 K groups in a batch that are not too late
         results.append(compare("tumbling 1 min", shape, tg.Tumbling("1m"), tumbling, [*memory, *rocksdb], rounds))
     if "session" in wanted:
         shape = Shape("session", batches, 1_000_000, 100_000, 60)
