@@ -6,6 +6,9 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tidegate.errors import MachineError
@@ -40,3 +43,21 @@ def need_java(who: str = "Spark") -> Path:
             hint="install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME; see `tidegate doctor`",
         )
     return command
+
+
+@contextmanager
+def quiet_launch() -> Iterator[None]:
+    """Keep the JVM's chatter out of the user's terminal: its stderr is what ours is while it starts."""
+    if "TIDEGATE_DEBUG" in os.environ:
+        yield
+        return
+    sys.stderr.flush()
+    ours = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+        os.close(nowhere)

@@ -27,6 +27,7 @@ import tidegate
 from tidegate.deadletter.store import DeadLetters, Filter
 from tidegate.runtime.records import Checkpoint, Position
 from tidegate.sinks.parquet_log import read_log
+from tidegate.storage.places import Place, place
 
 SOURCES = Path(tidegate.__file__).resolve().parents[1]
 
@@ -73,6 +74,7 @@ class Pipeline:
     written: list[bytes] = field(default_factory=list)
     java: str = ""
     records_per_file: int = 1
+    location: str = ""
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @staticmethod
@@ -82,10 +84,12 @@ class Pipeline:
         kafka: RunningServer | None = None,
         more_sinks: str = "",
         ids: bool = True,
+        location: str = "",
         **input_options: Any,
     ) -> Pipeline:
         """On files, or on a topic of the given broker; `more_sinks` is what the app declares beyond table and log.
 
+        The checkpoint is in the folder, or at a `location` elsewhere.
         With `ids` it knows repeats, and waits for a batch to be decided before it folds the next; without, it does not.
         """
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +101,7 @@ class Pipeline:
             topic = write_topic(kafka, made)
             source, records = f"tg.Kafka({kafka.address!r}, topic={topic.name!r})", RECORDS_OF_A_FILE
         (folder / "app.py").write_text(APP.format(source=source, memory=MEMORY if ids else "", more_sinks=more_sinks))
-        return Pipeline(folder, [line for lines in made for line in lines], java, records)
+        return Pipeline(folder, [line for lines in made for line in lines], java, records, location)
 
     def bounded(self, files: int) -> tuple[str, str]:
         """The options that make batches of as much as `files` files hold."""
@@ -116,7 +120,8 @@ class Pipeline:
         environment.pop("TIDEGATE_CRASH_AT", None)
         if crash_at:
             environment["TIDEGATE_CRASH_AT"] = crash_at
-        command = [sys.executable, "-m", "tidegate.cli", "run", "app.py", "--checkpoint", "checkpoint", *options]
+        where = self.location or "checkpoint"
+        command = [sys.executable, "-m", "tidegate.cli", "run", "app.py", "--checkpoint", where, *options]
         process = subprocess.Popen(
             command,
             cwd=self.folder,
@@ -164,18 +169,21 @@ class Pipeline:
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
+    @property
+    def checkpoint(self) -> Place:
+        return place(self.location) if self.location else self.folder / "checkpoint"
+
     def position(self) -> Position:
-        position = Checkpoint.open(str(self.folder / "checkpoint")).position()
+        position = Checkpoint.open(str(self.checkpoint)).position()
         assert position is not None
         return position
 
     def sequence(self) -> int:
         """The number of the last record; 0 before there is one."""
-        folder = self.folder / "checkpoint" / "records"
-        return max((int(path.stem) for path in folder.glob("0*.json")), default=0) if folder.is_dir() else 0
+        return max((int(name.partition(".")[0]) for name in self.record_names()), default=0)
 
     def record_names(self) -> list[str]:
-        return sorted(path.name for path in (self.folder / "checkpoint" / "records").glob("0*.json"))
+        return sorted(path.name for path in (self.checkpoint / "records").glob("0*.json"))
 
     def wait_for_record(self, number: int, process: subprocess.Popen[str], timeout: float = 120) -> None:
         deadline = time.monotonic() + timeout
@@ -192,7 +200,7 @@ class Pipeline:
         return rows
 
     def letters(self) -> list[dict[str, Any]]:
-        files = [self.folder / "checkpoint" / f.path for f in self.position().files.values() if f.kind == "dead"]
+        files = [self.checkpoint / f.path for f in self.position().files.values() if f.kind == "dead"]
         return [row | {"file": Path(row["origin"]).name} for row in DeadLetters(files).letters(Filter())]
 
     def breakage(self) -> list[str]:
@@ -200,10 +208,10 @@ class Pipeline:
         if not self.sequence():
             return []
         files = self.position().files.values()
-        found = [f"live file is gone: {f.path}" for f in files if not (self.folder / "checkpoint" / f.path).exists()]
+        found = [f"live file is gone: {f.path}" for f in files if not (self.checkpoint / f.path).exists()]
         outbox = self.position().last.outbox.files.values()
         names = [path for paths in outbox for path in paths]
-        gone = [name for name in names if not (self.folder / "checkpoint" / name).exists()]
+        gone = [name for name in names if not (self.checkpoint / name).exists()]
         found += [f"undelivered file is gone: {name}" for name in gone]
         times = Counter(name for row in self.table() for name in json.loads(row["ids"]))
         found += [f"{name} is in the table {n} times" for name, n in times.items() if n > 1]

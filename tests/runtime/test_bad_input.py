@@ -110,7 +110,7 @@ def test_a_checkpoint_that_cannot_be_written(shell: Shell) -> None:
 
 
 def test_a_checkpoint_on_a_file_system_without_atomic_create(shell: Shell) -> None:
-    shell.run("--checkpoint", "s3a://bucket/x").says("checkpoint on s3a:// is not supported", "hint:")
+    shell.run("--checkpoint", "gs://bucket/x").says("checkpoint on gs:// is not supported", "hint:")
 
 
 def test_a_folder_of_something_else_as_checkpoint(shell: Shell) -> None:

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidegate.errors import CheckpointError, Fenced
-from tidegate.publish import local_folder, publish
 from tidegate.runtime.ledger import Ledger, SourceLine
 from tidegate.runtime.records import (
     SNAPSHOT_EVERY,
@@ -27,6 +26,8 @@ from tidegate.runtime.records import (
     SourceClock,
     StateFile,
 )
+from tidegate.storage.places import Place, place
+from tidegate.storage.publish import publish
 
 FILES = 60
 
@@ -56,17 +57,22 @@ def test_a_name_that_is_taken_is_never_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "x").read_bytes() == b"first"
 
 
-@pytest.mark.parametrize("location", ["s3a://bucket/x", "hdfs://host/x", "dbfs://x"])
+@pytest.mark.parametrize("location", ["s3://bucket/x", "gs://bucket/x", "abfss://x", "dbfs://x"])
 def test_file_systems_without_a_safe_create_are_refused(location: str) -> None:
     with pytest.raises(CheckpointError, match="is not supported"):
-        local_folder(location)
+        place(location)
 
 
 def test_file_uris_and_plain_paths_are_the_same_folder(tmp_path: Path) -> None:
-    assert local_folder(f"file://{tmp_path}") == local_folder(f"file:{tmp_path}") == local_folder(str(tmp_path))
+    assert place(f"file://{tmp_path}") == place(f"file:{tmp_path}") == place(str(tmp_path))
 
 
 # -- records --------------------------------------------------------------------------------------------------------
+
+
+def local(place: Place) -> Path:
+    assert isinstance(place, Path)
+    return place
 
 
 def a_file(name: str, sequence: int = 1) -> StateFile:
@@ -159,21 +165,21 @@ def test_records_without_a_full_list_are_refused(checkpoint: Checkpoint) -> None
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"format": 1}', b"\xff\xfe"])
 def test_a_damaged_record_is_refused_with_its_name_and_never_skipped(checkpoint: Checkpoint, content: bytes) -> None:
     checkpoint.publish(a_claim(1))
-    checkpoint.path(2).write_bytes(content)
+    local(checkpoint.path(2)).write_bytes(content)
     with pytest.raises(CheckpointError, match=r"00000002\.json|format"):
         checkpoint.position()
 
 
 def test_a_record_of_a_format_to_come_is_refused(checkpoint: Checkpoint) -> None:
     data = json.loads(a_claim(1).to_json()) | {"format": 99}
-    checkpoint.path(1).write_text(json.dumps(data))
+    local(checkpoint.path(1)).write_text(json.dumps(data))
     with pytest.raises(CheckpointError, match="format"):
         checkpoint.position()
 
 
 def test_drafts_of_killed_drivers_are_not_records(checkpoint: Checkpoint) -> None:
     checkpoint.publish(a_claim(1))
-    (checkpoint.folder / "records" / ".00000002.json.abc").write_bytes(b"half")
+    local(checkpoint.folder / "records" / ".00000002.json.abc").write_bytes(b"half")
     position = checkpoint.position()
     assert position is not None
     assert position.last.sequence == 1
@@ -218,7 +224,7 @@ def test_a_fold_that_was_killed_before_it_deleted_the_records_counts_none_of_the
     kept = {number: checkpoint.path(number).read_bytes() for number in range(20, SNAPSHOT_EVERY + 1)}
     checkpoint.fold_history(keep=2 * SNAPSHOT_EVERY)
     for number, content in kept.items():  # as if the driver had died after deleting the first 19
-        checkpoint.path(number).write_bytes(content)
+        local(checkpoint.path(number)).write_bytes(content)
     publish_many(checkpoint, 3 * SNAPSHOT_EVERY + 1, 4 * SNAPSHOT_EVERY)
     checkpoint.fold_history(keep=2 * SNAPSHOT_EVERY)
     assert history(checkpoint) == list(range(1, 2 * SNAPSHOT_EVERY + 1))
@@ -249,6 +255,6 @@ def test_a_checkpoint_whose_making_was_interrupted_is_made_again(tmp_path: Path)
 
 
 def test_a_damaged_marker_is_refused(checkpoint: Checkpoint) -> None:
-    (checkpoint.folder / "checkpoint.json").write_bytes(b"{")
+    local(checkpoint.folder / "checkpoint.json").write_bytes(b"{")
     with pytest.raises(CheckpointError, match=r"cannot read .*checkpoint\.json"):
         Checkpoint.open(str(checkpoint.folder))

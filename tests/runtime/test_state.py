@@ -16,6 +16,7 @@ from tidegate.runtime import engine as engines
 from tidegate.runtime import state as states
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.state import FAN_IN, GRACE_RECORDS, ORPHAN_SECONDS, Change, State
+from tidegate.storage.places import Place
 from tidegate.stream import Result
 from tidegate.testing.feed import Feed
 from tidegate.testing.harness import Harness, seconds
@@ -83,7 +84,8 @@ def test_a_file_that_is_live_is_never_deleted_though_it_was_discarded_before(sta
     assert (state.folder / file.path).exists()
 
 
-def age(path: Path) -> None:
+def age(path: Place) -> None:
+    assert isinstance(path, Path)
     long_ago = time.time() - ORPHAN_SECONDS - 60
     os.utime(path, (long_ago, long_ago))
 
@@ -96,7 +98,7 @@ def test_orphans_of_attempts_that_were_never_decided_are_deleted_when_they_are_o
     for file in (live, orphan, kept, half):
         age(state.folder / file.path)
     age(beside)
-    (state.folder / half.path).with_name("_temporary").write_bytes(b"young")
+    Path(str(state.folder / half.path)).with_name("_temporary").write_bytes(b"young")
     state.sweep_orphans([kept.path])
     there = {path.relative_to(state.folder / "data" / "op").parts[0] for path in state.folder.rglob("*.parquet")}
     assert there == {"live", "young", "kept", "half"}, "a young file may belong to a driver that is only paused"

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.deadletter.letter import COLUMNS
 from tidegate.errors import CheckpointError, PipelineError
+from tidegate.storage.parquet import read_table, schema_of
+from tidegate.storage.places import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +62,7 @@ class Filter:
 class DeadLetters:
     """The dead letters in these files, which are given newest first."""
 
-    files: Sequence[Path]
+    files: Sequence[Place]
 
     def tables(self, which: Filter, columns: Sequence[str] = NAMES) -> Iterator[pa.Table]:
         """One table per file that has letters which are meant, rows in the order of their records."""
@@ -125,16 +126,15 @@ def instant(text: str) -> datetime:
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _read(path: Path, columns: list[str]) -> pa.Table:
+def _read(path: Place, columns: list[str]) -> pa.Table:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from tidegate.deadletter.arrow import SCHEMA
 
     try:
         # `partitioning=None`: folder names such as `operator=x` must not become columns
-        there = pq.read_schema(path).names
-        table = pq.read_table(path, columns=[name for name in columns if name in there], partitioning=None)
+        there = schema_of(path).names
+        table = read_table(path, [name for name in columns if name in there], partitioning=None)
     except (OSError, pa.ArrowException) as error:
         raise CheckpointError(
             f"dead letters in {path} cannot be read: {error}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +12,8 @@ import pyarrow.parquet as pq
 from tidegate import crash
 from tidegate.deadletter.arrow import HEADERS, INSTANT, SCHEMA, TYPES
 from tidegate.deadletter.as_json import as_json
+from tidegate.storage.parquet import writing
+from tidegate.storage.places import Place
 
 FROM_FOLD = ["_partition", "_dead"]
 """The columns of a refused row, as the fold has staged it, of which a letter is made."""
@@ -35,10 +36,11 @@ class Circumstances:
     watermarks: dict[str, int | None] = field(default_factory=dict)
 
 
-def write_letters(refused: Iterable[pa.Table], target: Path, about: Circumstances) -> None:
+def write_letters(refused: Iterable[pa.Table], target: Place, about: Circumstances) -> None:
     """Turn refused rows, as the fold has staged them, into dead letters, piece by piece."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with pq.ParquetWriter(target, SCHEMA, compression="zstd", use_dictionary=_FEW_VALUES) as writer:
+    how = {"compression": "zstd", "use_dictionary": _FEW_VALUES}
+    with writing(target) as file, pq.ParquetWriter(file, SCHEMA, **how) as writer:
         for piece in refused:
             writer.write_table(_letters(piece, about))
             crash.point("mid_dead_letters")

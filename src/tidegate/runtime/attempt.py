@@ -6,10 +6,8 @@ It folds all sources, fires all operators, and keeps the ledger of both. Whom to
 
 from __future__ import annotations
 
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.errors import DataLossRisk
@@ -28,6 +26,7 @@ from tidegate.runtime.records import Reached, StateFile
 from tidegate.runtime.staging import stage
 from tidegate.runtime.state import Change
 from tidegate.sources.base import Records
+from tidegate.storage.places import Place, remove_tree
 from tidegate.windows import Session
 
 if TYPE_CHECKING:
@@ -178,7 +177,7 @@ class Attempt:
 
     def _fire_operations(self) -> None:
         """Each in turn, and what it says is handed to those that it feeds."""
-        spoken: dict[str, list[Path]] = {}
+        spoken: dict[str, list[Place]] = {}
         for name, operation in self.engine.operations.items():
             before, after = self._before(operation), self.after[name]
             feed = self.engine.feeds.get(name)
@@ -240,12 +239,12 @@ class Attempt:
             if path in self.ledger.paths:
                 self.ledger.paths[path].passed = folded.counts["passed"]
 
-    def _write_letters(self, name: str) -> list[Path]:
+    def _write_letters(self, name: str) -> list[Place]:
         folds = [self._folded.get(operation.node.name, {}).get(name) for operation in self.engine.fed_by(name)]
         carrying = [folded for folded in (*folds, self._source_folds.get(name)) if folded is not None]
         return self._letters.write(name, carrying, self._isolation.corrupt_of(name), self._folder(name) / "dead")
 
-    def _keep_letters(self, name: str, files: list[Path]) -> None:
+    def _keep_letters(self, name: str, files: list[Place]) -> None:
         if given := self._letters.keep(name, files, self.change):
             self.outbox[name] = given
         self._join_crowd(name, "dead")
@@ -292,7 +291,7 @@ class Attempt:
         """The watermark of an operator by which this batch is judged."""
         return self.reached.watermarks.get(operation.node.name)
 
-    def _folder(self, owner: str) -> Path:
+    def _folder(self, owner: str) -> Place:
         return self.engine.state.folder / "data" / owner / self.identity
 
     def _persist(self, frame: DataFrame) -> DataFrame:
@@ -307,4 +306,4 @@ class Attempt:
         self._source_folds.clear()
         self._ids.forget()
         for owner in (*self.engine.operations, *self.engine.sources):
-            shutil.rmtree(self._folder(owner), ignore_errors=True)
+            remove_tree(self._folder(owner))

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tidegate.operators.assign import Assignment
 from tidegate.operators.chain import LAST_INSTANT, current, pane_ddl, rows_of_panes
@@ -33,6 +31,8 @@ from tidegate.runtime.operate import Operation, count_panes
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import stage
 from tidegate.runtime.state import Change
+from tidegate.storage.parquet import read_table, rows_in
+from tidegate.storage.places import Place
 from tidegate.stream import PaneSource, WindowNode
 
 if TYPE_CHECKING:
@@ -66,12 +66,12 @@ class Feed:
         """No panes: enough to see whether the expressions of what follows fit."""
         return self._routed(spark.createDataFrame([], self.ddl), 0, 0)
 
-    def panes(self, files: list[Path]) -> DataFrame:
+    def panes(self, files: list[Place]) -> DataFrame:
         return self.upstream.spark.read.schema(self.ddl).parquet(*map(str, files))
 
-    def routed(self, files: list[Path], clock: int) -> Routed:
+    def routed(self, files: list[Place], clock: int) -> Routed:
         """Final panes of a batch: each is there once, and none is ever taken back."""
-        return self._routed(self.panes(files), sum(pq.read_metadata(file).num_rows for file in files), clock)
+        return self._routed(self.panes(files), sum(map(rows_in, files)), clock)
 
     def _routed(self, panes: DataFrame, count: int, clock: int) -> Routed:
         rows = rows_of_panes(self.source, "{records}", clock)
@@ -91,10 +91,10 @@ class CorrectedOperation(Operation):
         panes = samples[self.source.name].frames["records"].schema
         self._ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in panes.fields)
 
-    def fold_panes(self, feed: Feed, panes: list[Path], clock: int, before: int | None, folder: Path) -> Folds:
+    def fold_panes(self, feed: Feed, panes: list[Place], clock: int, before: int | None, folder: Place) -> Folds:
         return {}  # they are held, and folded when they are due
 
-    def fire(self, fed: Fed, moment: Moment, folder: Path) -> Fired:
+    def fire(self, fed: Fed, moment: Moment, folder: Place) -> Fired:
         """Correct what is held, say what is due from it, and let go of what nobody needs any more."""
         held, bounds = self.state.of(self.node.name, "held"), self.bounds(moment.before, moment.after)
         lower, upper = bounds.due(self.node)
@@ -119,7 +119,7 @@ class CorrectedOperation(Operation):
             kept, line.over = self._keep(standing, bounds.closed, moment, folder.parent / "held")
         finally:
             standing.unpersist()
-        said = [pq.read_table(path, columns=["pane_change"])["pane_change"] for path in changes]
+        said = [read_table(path, ["pane_change"])["pane_change"] for path in changes]
         line.came = sum(pc.sum(pc.equal(column, "upsert")).as_py() or 0 for column in said)
         line.taken_back = sum(pc.sum(pc.equal(column, "retract")).as_py() or 0 for column in said)
         line.after = sum(file.rows for file in kept)
@@ -128,10 +128,10 @@ class CorrectedOperation(Operation):
     def keep(self, folded: Folded, sequence: int) -> list[StateFile]:
         return []
 
-    def keep_panes(self, paths: list[Path], sequence: int) -> list[StateFile]:
+    def keep_panes(self, paths: list[Place], sequence: int) -> list[StateFile]:
         return []  # a window speaks once
 
-    def upkeep(self, after: int | None, folder: Path, sequence: int) -> Change:
+    def upkeep(self, after: int | None, folder: Place, sequence: int) -> Change:
         return Change()  # the table is written anew as a whole
 
     def open_windows(self, watermark: int | None) -> int:
@@ -155,7 +155,7 @@ class CorrectedOperation(Operation):
         due = fire_due(self.node, slices, self.bounds(moment.before, moment.after), self._merging())
         return run(self.spark, due, frames)
 
-    def _keep(self, standing: DataFrame, closed: int, moment: Moment, folder: Path) -> tuple[list[StateFile], int]:
+    def _keep(self, standing: DataFrame, closed: int, moment: Moment, folder: Place) -> tuple[list[StateFile], int]:
         """Stage what must still be held, and count what is let go: both for the panes' own ledger line."""
         end = Assignment(self.node.window).last_end(LAST_INSTANT)
         limit = Thresholds([closed], "unix_micros(window_end)")
@@ -168,7 +168,7 @@ class CorrectedOperation(Operation):
         staged = stage(marked.where("NOT _over").drop("_over"), folder, small=self._fires_small)
         entries = []
         for path in staged.of(""):
-            ends = pq.read_table(path, columns=["_needed_until"])["_needed_until"]
+            ends = read_table(path, ["_needed_until"])["_needed_until"]
             low, high = pc.min(ends).as_py(), pc.max(ends).as_py()
             entries.append(self.state.entry(path, self.node.name, "held", low=low, high=high, sequence=moment.sequence))
         return entries, over

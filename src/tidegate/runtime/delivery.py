@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 from tidegate import crash
 from tidegate.app import DEAD_LETTERS, App
@@ -18,13 +17,14 @@ from tidegate.errors import SinkError
 from tidegate.patience import patiently
 from tidegate.runtime.records import Outbox
 from tidegate.sinks.base import Delivery, Sink, SinkTarget, SinkWriter
+from tidegate.storage.places import Place
 
 
 class Deliverer:
     """The open sinks of a driver, and the one delivery that may be under way."""
 
     def __init__(
-        self, app: App, folder: Path, checkpoint_id: str, claim: int, outbox: Outbox, say: Callable[[str], None]
+        self, app: App, folder: Place, checkpoint_id: str, claim: int, outbox: Outbox, say: Callable[[str], None]
     ) -> None:
         self._folder, self._say = folder, say
         self._closing = threading.Event()

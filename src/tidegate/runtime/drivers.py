@@ -30,10 +30,12 @@ from tidegate.runtime.records import Checkpoint, Offsets
 from tidegate.runtime.reports import RunOptions, RunSummary, Watcher
 from tidegate.runtime.session import OUR_QUERY, make_session
 from tidegate.sources.base import Reader, Records
+from tidegate.storage.hadoop import JARS
+from tidegate.storage.places import Place, place, scheme_of
 from tidegate.watermarks import Watermark
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 Readers = Mapping[str, Reader]
 """The open sources of a run, by name."""
@@ -45,6 +47,8 @@ def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
     refuse_unsound(app)
     for source in app.sources.values():
         source.connector.ready()
+    # A checkpoint that is not local is read through Spark's JVM, with the settings of the session.
+    spark = None if isinstance(place(options.checkpoint), Path) else _session(app, options, watcher)
     checkpoint = Checkpoint.create_or_open(options.checkpoint, app.name)
     position = checkpoint.position()
     if position is not None and position.last.terminal:
@@ -60,8 +64,7 @@ def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
     spark_folder = checkpoint.folder / "spark"
     if options.mode != "batch":
         check_log(spark_folder, position.last.offsets if position else None, checkpoint)
-    watcher.say("starting Spark")
-    spark = make_session(app.name, options.cores, jars=_jars_of(app))
+    spark = spark or _session(app, options, watcher)
     with _clear_errors(app), _stop_signals() as stop:
         first = position.last.sequence if position else 0
         engine = Engine(spark, app, checkpoint, watcher, _now(), stop)
@@ -92,10 +95,13 @@ def run(app: App, options: RunOptions, watcher: Watcher) -> RunSummary:
     return RunSummary(engine.last.sequence - first, time.monotonic() - started, engine.last.totals, why)
 
 
-def _jars_of(app: App) -> tuple[str, ...]:
-    connectors: list[object] = [source.connector for source in app.sources.values()]
-    connectors += [sink.connector for sink in app.sinks.values()]
-    return _jars(*connectors, *(node.contract.wire for node in app.sources.values()))
+def _session(app: App, options: RunOptions, watcher: Watcher) -> SparkSession:
+    watcher.say("starting Spark")
+    parts: list[object] = [source.connector for source in app.sources.values()]
+    parts += [sink.connector for sink in app.sinks.values()]
+    parts += [node.contract.wire for node in app.sources.values()]
+    jars = (*_jars(*parts), *JARS.get(scheme_of(options.checkpoint) or "", ()))
+    return make_session(app.name, options.cores, jars=jars)
 
 
 def _jars(*parts: object) -> tuple[str, ...]:
@@ -147,7 +153,7 @@ def _run_bounded(engine: Engine, readers: Readers) -> None:
 
 
 def _run_query(
-    engine: Engine, readers: Readers, options: RunOptions, spark_folder: Path, stop: threading.Event
+    engine: Engine, readers: Readers, options: RunOptions, spark_folder: Place, stop: threading.Event
 ) -> None:
     """The streaming query until it ends: nothing more to take, a stop, or a failure."""
     failures: list[BaseException] = []
@@ -248,7 +254,7 @@ def _trouble(readers: Readers, error: BaseException) -> TidegateError | None:
     return next((found for reader in readers.values() if (found := reader.trouble(error)) is not None), None)
 
 
-def _batch_of(engine: Engine, readers: Readers, batch_id: int, spark_folder: Path) -> Batch:
+def _batch_of(engine: Engine, readers: Readers, batch_id: int, spark_folder: Place) -> Batch:
     """A micro-batch of the query as the engine wants it: its identity, its clock, its records."""
     offsets, clock = offsets_of(spark_folder, batch_id)
     spans = {}
@@ -259,7 +265,7 @@ def _batch_of(engine: Engine, readers: Readers, batch_id: int, spark_folder: Pat
     return _batch(engine, readers, spans, clock, offsets)
 
 
-def _decide_committed(engine: Engine, readers: Readers, spark_folder: Path, before: int) -> None:
+def _decide_committed(engine: Engine, readers: Readers, spark_folder: Place, before: int) -> None:
     """Take the batches that Spark has committed and nobody has decided: it will not offer them again.
 
     Spark commits a batch when it is folded; a driver that ends between that and the record leaves one behind.

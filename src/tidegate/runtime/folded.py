@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.operators.route import Rows
@@ -14,6 +13,7 @@ from tidegate.runtime.ledger import PaneLine
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import Staged
 from tidegate.runtime.state import Change
+from tidegate.storage.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +61,7 @@ class Fed:
 
     folds: Folds = field(default_factory=dict)
     fresh: list[StateFile] = field(default_factory=list)
-    panes: list[Path] = field(default_factory=list)
+    panes: list[Place] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Judged:
 class Fired:
     """What firing has staged: pane files, how many panes of each timing, and what it does to the live files."""
 
-    panes: list[Path] = field(default_factory=list)
+    panes: list[Place] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     change: Change = field(default_factory=Change)
     judged: Judged | None = None

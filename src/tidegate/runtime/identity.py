@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from enum import Enum
-from pathlib import Path
 
 from tidegate.errors import CheckpointError, DataLossRisk
 from tidegate.runtime.records import Checkpoint, Offsets
+from tidegate.storage.places import Place
 
 
 class Fate(Enum):
@@ -54,7 +54,7 @@ def _apart(checkpoint: Checkpoint, what: str) -> DataLossRisk:
     )
 
 
-def offsets_of(spark_folder: Path, batch_id: int) -> tuple[Offsets, int]:
+def offsets_of(spark_folder: Place, batch_id: int) -> tuple[Offsets, int]:
     """The offset range of a running batch from Spark's log, and its clock in µs."""
     end, clock = _entry(spark_folder, batch_id)
     start = _entry(spark_folder, batch_id - 1)[0] if batch_id > 0 else None
@@ -70,7 +70,7 @@ def offset_of(lines: str | None, source: str) -> str | None:
     return None
 
 
-def check_log(spark_folder: Path, decided: Offsets | None, checkpoint: Checkpoint) -> None:
+def check_log(spark_folder: Place, decided: Offsets | None, checkpoint: Checkpoint) -> None:
     """Before anything starts: Spark's log must end with the last decided batch, or a little later.
 
     Spark commits a batch when it is folded, so the last one that it committed may not be decided yet; and one more may
@@ -102,16 +102,16 @@ def check_log(spark_folder: Path, decided: Offsets | None, checkpoint: Checkpoin
         raise _apart(checkpoint, f"Spark's batch {decided.batch_id} is not the one that was decided")
 
 
-def last_committed(spark_folder: Path) -> int:
+def last_committed(spark_folder: Place) -> int:
     """The last batch that Spark has committed; -1 when there is none."""
     return max(_numbers(spark_folder / "commits"), default=-1)
 
 
-def _numbers(folder: Path) -> list[int]:
+def _numbers(folder: Place) -> list[int]:
     return [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
 
 
-def _query_id(spark_folder: Path) -> str:
+def _query_id(spark_folder: Place) -> str:
     path = spark_folder / "metadata"
     try:
         return str(json.loads(path.read_text())["id"])
@@ -119,7 +119,7 @@ def _query_id(spark_folder: Path) -> str:
         raise _unreadable(path) from error
 
 
-def _entry(spark_folder: Path, batch_id: int) -> tuple[str, int]:
+def _entry(spark_folder: Place, batch_id: int) -> tuple[str, int]:
     """An entry of the offset log: the lines of its sources, and its clock."""
     path = spark_folder / "offsets" / str(batch_id)
     try:
@@ -130,5 +130,5 @@ def _entry(spark_folder: Path, batch_id: int) -> tuple[str, int]:
     return "\n".join(lines[2:]), clock
 
 
-def _unreadable(path: Path) -> CheckpointError:
+def _unreadable(path: Place) -> CheckpointError:
     return CheckpointError(f"Spark's log entry {path} cannot be read", hint="restore the checkpoint from a copy")

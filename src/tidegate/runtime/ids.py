@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tidegate.operators.dedup import REMEMBERED, dedup, remembered, to_remember
 from tidegate.operators.sql import BEGINNING, Relation
@@ -15,6 +13,8 @@ from tidegate.runtime.operate import Operation
 from tidegate.runtime.records import Reached, StateFile
 from tidegate.runtime.staging import stage
 from tidegate.runtime.state import Change
+from tidegate.storage.parquet import read_table
+from tidegate.storage.places import Place
 from tidegate.windows import Calendar, Hopping, Rolling, Session
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Ids:
         known = remembered("{ids}" if files else None, [f"{{{name}}}" for name in frames if name != "ids"])
         return dedup(routed.rows, known, self.engine.closed_for(source, self.reached)), frames
 
-    def remember(self, source: str, routed: Routed, folder: Path) -> None:
+    def remember(self, source: str, routed: Routed, folder: Place) -> None:
         """Stage the ids of marked rows that are new, where the event time tells how long they matter."""
         closed = self.engine.closed_for(source, self.reached)
         by_time = [(operator, bound) for operator, bound in closed if not isinstance(operator.window, Session)]
@@ -53,7 +53,7 @@ class Ids:
             return
         staged = stage(routed.relation(to_remember(routed.rows.relation, by_time)), folder, small=False)
         for path in staged.of(""):
-            times = pq.read_table(path, columns=["_time"])["_time"]
+            times = read_table(path, ["_time"])["_time"]
             low, high = pc.min(times).as_py(), pc.max(times).as_py()
             entry = self.engine.state.entry(path, source, "ids", low=low, high=high, sequence=self.sequence)
             self._fresh.setdefault(source, []).append(entry)

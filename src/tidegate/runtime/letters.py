@@ -7,16 +7,15 @@ kept with the files of the checkpoint. A sink that takes dead letters is given t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import pyarrow.parquet as pq
 
 from tidegate.deadletter.write import FROM_FOLD, Circumstances, corrupt_file_letters, write_letters
 from tidegate.runtime.folded import Folded
 from tidegate.runtime.poison import Culprit
 from tidegate.runtime.records import Reached
 from tidegate.runtime.state import Change
+from tidegate.storage.parquet import write_table
+from tidegate.storage.places import Place
 
 if TYPE_CHECKING:
     from tidegate.runtime.engine import Batch, Engine
@@ -28,7 +27,7 @@ class Letters:
     def __init__(self, engine: Engine, batch: Batch, reached: Reached, sequence: int) -> None:
         self.engine, self.batch, self.reached, self.sequence = engine, batch, reached, sequence
 
-    def write(self, source: str, folds: Sequence[Folded], corrupt: Sequence[Culprit], folder: Path) -> list[Path]:
+    def write(self, source: str, folds: Sequence[Folded], corrupt: Sequence[Culprit], folder: Place) -> list[Place]:
         """The refused rows of a source, from all folds that carry some, and its unreadable files, as dead letters."""
         refused = [folded.staged for folded in folds if folded.staged.of("dead", "copy")]
         files = []
@@ -40,11 +39,11 @@ class Letters:
             folder.mkdir(parents=True, exist_ok=True)
             paths = [culprit.file or "" for culprit in corrupt]
             letters = corrupt_file_letters(paths, [culprit.error for culprit in corrupt], self._about(source))
-            pq.write_table(letters, folder / "files.parquet", compression="zstd")
+            write_table(letters, folder / "files.parquet", compression="zstd")
             files.append(folder / "files.parquet")
         return files
 
-    def keep(self, source: str, files: Sequence[Path], change: Change) -> tuple[str, ...]:
+    def keep(self, source: str, files: Sequence[Place], change: Change) -> tuple[str, ...]:
         """Keep written letters in the checkpoint; those that a sink is to be given."""
         clock, state = self.batch.clock, self.engine.state
         change.added += [

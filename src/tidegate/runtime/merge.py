@@ -5,15 +5,17 @@ Dead letters and ids are only ever joined: unlike slices there is nothing in the
 
 from __future__ import annotations
 
-from pathlib import Path
+from contextlib import ExitStack
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.runtime.state import LARGEST_CONCATENATED, Change, State
+from tidegate.storage.parquet import reading, schema_of, writing
+from tidegate.storage.places import Place
 
 
-def join_crowd(state: State, change: Change, owner: str, kind: str, target: Path, sequence: int) -> None:
+def join_crowd(state: State, change: Change, owner: str, kind: str, target: Place, sequence: int) -> None:
     """When small files of a kind have become many, let `target` take their place."""
     crowd = state.crowded(owner, (kind,), LARGEST_CONCATENATED)
     crowd = [file for file in crowd if file.path not in change.removed]
@@ -25,13 +27,13 @@ def join_crowd(state: State, change: Change, owner: str, kind: str, target: Path
     change.added.append(state.entry(target, owner, kind, low=low, high=high, sequence=sequence, tier=crowd[0].tier + 1))
 
 
-def concatenate(sources: list[Path], target: Path) -> None:
+def concatenate(sources: list[Place], target: Place) -> None:
     """Write the rows of `sources`, in order, into `target`: the newest file's columns, NULL where an older has none."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    schema = pq.read_schema(sources[-1]).remove_metadata()
-    with pq.ParquetWriter(target, schema, compression="zstd") as writer:
+    schema = schema_of(sources[-1]).remove_metadata()
+    with writing(target) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer, ExitStack() as read:
         for path in sources:
-            for batch in pq.ParquetFile(path).iter_batches(batch_size=50_000):
+            for batch in pq.ParquetFile(read.enter_context(reading(path))).iter_batches(batch_size=50_000):
                 table = pa.Table.from_batches([batch])
                 for field in schema:
                     if field.name not in table.column_names:  # a file from before there was this column

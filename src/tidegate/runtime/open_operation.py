@@ -11,11 +11,9 @@ is until the watermark reaches the first end in the table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tidegate.operators.fold import STATE_FATES
 from tidegate.operators.open import Shape, ask, gather_fixed, gather_rolling, tell
@@ -29,6 +27,8 @@ from tidegate.runtime.operate import Operation, count_panes, floor
 from tidegate.runtime.records import StateFile
 from tidegate.runtime.staging import Staged, stage
 from tidegate.runtime.state import Change
+from tidegate.storage.parquet import read_table, rows_in, write_table
+from tidegate.storage.places import Place
 from tidegate.windows import Rolling, Session
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class OpenOperation(Operation):
         """Slices are input here, not state – unless windows that are yet to come reach back to them."""
         return super().keep(folded, sequence) if self._has_history else []
 
-    def fire(self, fed: Fed, moment: Moment, folder: Path) -> Fired:
+    def fire(self, fed: Fed, moment: Moment, folder: Place) -> Fired:
         """Ask every open window; stage its panes, what stays open, and the events that turned out late."""
         kept, folds = self.state.of(self.node.name, "open"), fed.folds
         slices = {source: paths for source, folded in folds.items() if (paths := folded.staged.of(*STATE_FATES))}
@@ -70,11 +70,11 @@ class OpenOperation(Operation):
             judged = self._settle(folds, staged, letters)
         return Fired(staged.of("pane"), count_panes(staged, "pane"), change, judged)
 
-    def keep_panes(self, paths: list[Path], sequence: int) -> list[StateFile]:
+    def keep_panes(self, paths: list[Place], sequence: int) -> list[StateFile]:
         """What was said is in the open rows."""
         return []
 
-    def upkeep(self, after: int | None, folder: Path, sequence: int) -> Change:
+    def upkeep(self, after: int | None, folder: Place, sequence: int) -> Change:
         """The table is written anew as a whole: only a history has something to expire and to compact."""
         return super().upkeep(after, folder, sequence) if self._has_history else Change()
 
@@ -118,8 +118,8 @@ class OpenOperation(Operation):
 
     def _result(
         self,
-        slices: Mapping[str, list[Path]],
-        candidates: Mapping[str, list[Path]],
+        slices: Mapping[str, list[Place]],
+        candidates: Mapping[str, list[Place]],
         kept: list[StateFile],
         history: list[StateFile],
         turn: Turn,
@@ -157,7 +157,7 @@ class OpenOperation(Operation):
             asked = take_back_once(shape, asked) if shape.is_cut else take_back(asked)
         return tell(shape, asked)
 
-    def _input(self, staged: Mapping[str, list[Path]]) -> DataFrame:
+    def _input(self, staged: Mapping[str, list[Place]]) -> DataFrame:
         """Staged rows, by source; where sessions mix them, each says whose it is."""
         types = self._input_types()
         if not self.shape.mixes_sources:
@@ -173,7 +173,7 @@ class OpenOperation(Operation):
             parts.append(select(columns.values(), f"{{of{number}}}"))
         return run(self.spark, " UNION ALL ".join(parts), frames)
 
-    def _staged(self, types: Mapping[str, str], paths: list[Path], letter: DataType | None = None) -> DataFrame:
+    def _staged(self, types: Mapping[str, str], paths: list[Place], letter: DataType | None = None) -> DataFrame:
         """Staged rows; of a letter, where its event came from, or all when its type is given."""
         from pyspark.sql.types import StructType
 
@@ -201,7 +201,7 @@ class OpenOperation(Operation):
             columns[name] = f"coalesce({name}, {older}) AS {name}"
         return run(self.spark, select(columns.values(), "{rows}"), {"rows": rows})
 
-    def _stage(self, result: DataFrame, folder: Path) -> Staged:
+    def _stage(self, result: DataFrame, folder: Place) -> Staged:
         staged = stage(result, folder, "_kind", small=self._fires_small)
         self._fires_small = staged.is_small()
         return staged
@@ -214,12 +214,14 @@ class OpenOperation(Operation):
         if isinstance(window, Session) and not self.shape.keeps_bounds:
             column, gap = "_last", window.gap
         for path in staged.of("open"):
-            ends = pq.read_table(path, columns=[column])[column]
+            ends = read_table(path, [column])[column]
             low, high = pc.min(ends).as_py() + gap, pc.max(ends).as_py() + gap
             entries.append(self.state.entry(path, self.node.name, "open", low=low, high=high, sequence=moment.sequence))
         return entries
 
-    def _refuse(self, candidates: Mapping[str, list[Path]], late: list[Path], folder: Path) -> dict[str, list[Path]]:
+    def _refuse(
+        self, candidates: Mapping[str, list[Place]], late: list[Place], folder: Place
+    ) -> dict[str, list[Place]]:
         """Stage the letters of the candidates that the sessions did not take in; mostly there are none to look for."""
         if not candidates or not (late or self.shape.keeps_ids):
             return {}
@@ -228,14 +230,14 @@ class OpenOperation(Operation):
             frames = {"candidates": self._staged(self._input_types(), paths, self.letter_types[source])}
             if late:
                 frames["late"] = self.spark.read.schema(self.shape.ddl).parquet(*map(str, late))
-            few = sum(pq.read_metadata(path).num_rows for path in paths) <= FEW
+            few = sum(map(rows_in, paths)) <= FEW
             if few:  # then one task looks them up, without a shuffle
                 frames = {name: frame.coalesce(1) for name, frame in frames.items()}
             relation = refused(self.shape, self.node.of(source), "{candidates}", "{late}" if late else None)
             letters[source] = stage(run(self.spark, relation, frames), folder / source, small=few).of("")
         return letters
 
-    def _settle(self, folds: Folds, staged: Staged, letters: Mapping[str, list[Path]]) -> Judged:
+    def _settle(self, folds: Folds, staged: Staged, letters: Mapping[str, list[Place]]) -> Judged:
         """Candidates are judged now: who was accepted is counted on the sessions, who is late goes back to its source.
 
         Of a repeat there is a letter only when its source keeps duplicates.
@@ -245,12 +247,12 @@ class OpenOperation(Operation):
         late = repeated = 0
         for source, paths in letters.items():
             for path in paths:
-                rows = pq.read_table(path)
+                rows = read_table(path)
                 is_repeat = pc.equal(pc.struct_field(rows["_dead"], "reason"), "DUPLICATE")
                 repeats = pc.sum(is_repeat).as_py() or 0
                 late, repeated = late + rows.num_rows - repeats, repeated + repeats
                 if repeats and not self.node.of(source).source.keep_duplicates:
-                    pq.write_table(rows.filter(pc.invert(is_repeat)), path, compression="zstd")
+                    write_table(rows.filter(pc.invert(is_repeat)), path, compression="zstd")
             files = folds[source].staged.files
             files["dead"] = [*files.get("dead", []), *paths]
         for path in staged.of("late"):  # nobody needs them any more

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tidegate import crash
 from tidegate.errors import BalanceError
@@ -31,6 +29,8 @@ from tidegate.runtime.staging import SMALL, Staged, Taking, stage
 from tidegate.runtime.state import Change, State
 from tidegate.runtime.union import common_schema, same_columns
 from tidegate.sources.files import ONE_TASK_BYTES
+from tidegate.storage.parquet import read_table
+from tidegate.storage.places import Place
 from tidegate.stream import WindowNode
 from tidegate.windows import Hopping, Rolling, Window
 
@@ -91,7 +91,7 @@ class Operation:
         now = floor(watermark)
         return END_OF_TIME if now >= END_OF_TIME else clip(now - self.node.allowed_lateness)
 
-    def fold(self, source: str, routed: Routed, before: int | None, folder: Path, *, carries_source: bool) -> Folded:
+    def fold(self, source: str, routed: Routed, before: int | None, folder: Place, *, carries_source: bool) -> Folded:
         """Fold the events that a source has in a batch into staged slices; count them on the way in."""
         bounds = FoldBounds(floor(before), self.closed(before))
         counter = self._counter(source, routed)
@@ -107,7 +107,7 @@ class Operation:
         self._transformed.clear()
         return folded
 
-    def fold_panes(self, feed: Feed, panes: list[Path], clock: int, before: int | None, folder: Path) -> Folds:
+    def fold_panes(self, feed: Feed, panes: list[Place], clock: int, before: int | None, folder: Place) -> Folds:
         """Fold what the operator before this one has said in a batch, as events like any others."""
         routed = feed.routed(panes, clock)
         return {feed.source.name: self.fold(feed.source.name, routed, before, folder, carries_source=False)}
@@ -198,7 +198,7 @@ class Operation:
         self._starts = {path: starts for path, starts in self._starts.items() if path in live}
         for path in live:
             if path not in self._starts:
-                column = pq.read_table(self.state.folder / path, columns=["_slice"])["_slice"]
+                column = read_table(self.state.folder / path, ["_slice"])["_slice"]
                 self._starts[path] = frozenset(pc.unique(column).to_pylist())
         return count_windows(self.node.window, frozenset().union(*self._starts.values()), closed)
 
@@ -238,7 +238,7 @@ class Operation:
                 files.append(self.state.entry(path, self.node.name, fate, low=low, high=high, sequence=sequence))
         return files
 
-    def fire(self, fed: Fed, moment: Moment, folder: Path) -> Fired:
+    def fire(self, fed: Fed, moment: Moment, folder: Place) -> Fired:
         """Stage the panes that are due."""
         node, bounds = self.node, self.bounds(moment.before, moment.after)
         live = [*self.state.of(node.name, *STATE_FATES), *fed.fresh]
@@ -265,13 +265,13 @@ class Operation:
         self._fires_small = staged.is_small()
         return Fired(staged.of(""), count_panes(staged, ""))
 
-    def keep_panes(self, paths: list[Path], sequence: int) -> list[StateFile]:
+    def keep_panes(self, paths: list[Place], sequence: int) -> list[StateFile]:
         """Pane files stay live while their windows may speak again: they know the index and what was said."""
         if self.node.allowed_lateness == 0:
             return []
         files = []
         for path in paths:
-            table = pq.read_table(path, columns=["window_start", "window_end"])
+            table = read_table(path, ["window_start", "window_end"])
             if table["window_end"].null_count:
                 continue
             low = pc.min(table["window_start"]).cast(pa.int64()).as_py()
@@ -279,7 +279,7 @@ class Operation:
             files.append(self.state.entry(path, self.node.name, "panes", low=low, high=high, sequence=sequence))
         return files
 
-    def upkeep(self, after: int | None, folder: Path, sequence: int) -> Change:
+    def upkeep(self, after: int | None, folder: Place, sequence: int) -> Change:
         """Drop files whose windows have closed; compact what has become crowded."""
         change = Change()
         name, closed = self.node.name, self.closed(after)

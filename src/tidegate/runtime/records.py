@@ -17,13 +17,13 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
 
 from tidegate import crash
 from tidegate.errors import CheckpointError, Fenced
-from tidegate.publish import local_folder, publish, sync
 from tidegate.runtime.ledger import Ledger
+from tidegate.storage.places import Place, place
+from tidegate.storage.publish import prove, publish
 
 FORMAT = 1
 SNAPSHOT_EVERY = 50
@@ -194,7 +194,7 @@ class Position:
 class Checkpoint:
     """A checkpoint folder: its identity and its records. Reading needs no Spark and changes nothing."""
 
-    def __init__(self, folder: Path, identity: str, pipeline: str) -> None:
+    def __init__(self, folder: Place, identity: str, pipeline: str) -> None:
         self.folder = folder
         self.identity = identity
         self.pipeline = pipeline
@@ -202,22 +202,12 @@ class Checkpoint:
     @staticmethod
     def create_or_open(location: str, pipeline: str) -> Checkpoint:
         """Open the checkpoint of `pipeline`, or make a new one in an empty or absent folder."""
-        folder = local_folder(location)
-        marker = folder / "checkpoint.json"
-        if not marker.exists():
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                if any(not p.name.startswith(".") and p.name not in ("records", "data") for p in folder.iterdir()):
-                    raise CheckpointError(
-                        f"{folder} is not empty and not a Tidegate checkpoint",
-                        hint="give --checkpoint a folder of its own",
-                    )
-                (folder / "records").mkdir(exist_ok=True)
-                (folder / "data").mkdir(exist_ok=True)
-            except OSError as error:
-                raise CheckpointError(f"cannot make the checkpoint {folder}: {error.strerror}") from error
-            identity = {"format": FORMAT, "id": uuid.uuid4().hex, "pipeline": pipeline}
-            _create(marker, json.dumps(identity).encode())
+        folder = place(location)
+        try:
+            if not (folder / "checkpoint.json").exists():
+                _make(folder, pipeline)
+        except OSError as error:
+            raise CheckpointError(f"cannot make the checkpoint {folder}: {error.strerror}") from error
         found = Checkpoint.open(location)
         if found.pipeline != pipeline:
             raise CheckpointError(
@@ -229,7 +219,7 @@ class Checkpoint:
     @staticmethod
     def open(location: str) -> Checkpoint:
         """Open an existing checkpoint for reading."""
-        folder = local_folder(location)
+        folder = place(location)
         try:
             data = json.loads((folder / "checkpoint.json").read_bytes())
         except FileNotFoundError as error:
@@ -241,11 +231,14 @@ class Checkpoint:
             raise CheckpointError(f"cannot read {folder / 'checkpoint.json'}: {error}") from error
         return Checkpoint(folder, data["id"], data["pipeline"])
 
-    def path(self, sequence: int) -> Path:
+    def path(self, sequence: int) -> Place:
         return self.folder / "records" / f"{sequence:08d}.json"
 
     def sequences(self) -> list[int]:
-        names = (path.name for path in (self.folder / "records").iterdir())
+        try:
+            names = [path.name for path in (self.folder / "records").iterdir()]
+        except OSError as error:
+            raise CheckpointError(f"cannot read {self.folder / 'records'}: {error.strerror}") from error
         return sorted(int(match[1]) for name in names if (match := re.fullmatch(r"(\d{8,})\.json", name)))
 
     def read(self, sequence: int) -> Record:
@@ -324,17 +317,28 @@ class Checkpoint:
             }
         )
         folder.mkdir(exist_ok=True)
-        target = folder / f"{old[0]:08d}-{old[-1]:08d}.parquet"
-        temporary = folder / f".{target.name}"
-        pq.write_table(table, temporary, compression="zstd")
-        sync(temporary)
-        temporary.rename(target)
-        sync(folder)
+        content = pa.BufferOutputStream()
+        pq.write_table(table, content, compression="zstd")
+        _create(folder / f"{old[0]:08d}-{old[-1]:08d}.parquet", content.getvalue().to_pybytes())
         for sequence in old:
             self.path(sequence).unlink(missing_ok=True)
 
 
-def _create(path: Path, content: bytes, *, crash_point: str = "") -> bool:
+def _make(folder: Place, pipeline: str) -> None:
+    """A new checkpoint, in a folder where there is none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(not found.name.startswith(".") and found.name not in ("records", "data") for found in folder.iterdir()):
+        raise CheckpointError(
+            f"{folder} is not empty and not a Tidegate checkpoint", hint="give --checkpoint a folder of its own"
+        )
+    (folder / "records").mkdir(exist_ok=True)
+    (folder / "data").mkdir(exist_ok=True)
+    prove(folder)
+    identity = {"format": FORMAT, "id": uuid.uuid4().hex, "pipeline": pipeline}
+    _create(folder / "checkpoint.json", json.dumps(identity).encode())
+
+
+def _create(path: Place, content: bytes, *, crash_point: str = "") -> bool:
     try:
         return publish(path, content, crash_point=crash_point)
     except OSError as error:

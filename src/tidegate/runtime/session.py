@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate import jars as locked
 from tidegate.errors import MachineError
-from tidegate.java import need_java
+from tidegate.java import need_java, quiet_launch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,7 +128,7 @@ def make_session(name: str, cores: str = "*", *, brief: bool = False, jars: Iter
         settings |= JAR_SETTINGS.get(group, {})
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _quiet_launch():
+    with quiet_launch():
         session = builder.getOrCreate()
     _write_no_checksums(session)
     session.sparkContext.setLogLevel("OFF" if "TIDEGATE_DEBUG" not in os.environ else "WARN")
@@ -172,21 +170,3 @@ def _quiet_python() -> None:
         from pyspark.logger import PySparkLogger
 
         PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
-
-
-@contextmanager
-def _quiet_launch() -> Iterator[None]:
-    """Keep the JVM's chatter out of the user's terminal: its stderr is what ours is while it starts."""
-    if "TIDEGATE_DEBUG" in os.environ:
-        yield
-        return
-    sys.stderr.flush()
-    ours = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(ours, 2)
-        os.close(ours)
-        os.close(nowhere)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,6 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate import crash
+from tidegate.storage.parquet import read_table, reading, rows_in, schema_of, write_table
+from tidegate.storage.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,11 +41,11 @@ class Staged:
     the name that their file would have had.
     """
 
-    files: dict[str, list[Path]]
-    taken: dict[Path, pa.Table] = field(default_factory=dict)
+    files: dict[str, list[Place]]
+    taken: dict[Place, pa.Table] = field(default_factory=dict)
     _writing: list[Future[None]] = field(default_factory=list)
 
-    def of(self, *kinds: str) -> list[Path]:
+    def of(self, *kinds: str) -> list[Place]:
         for written in self._writing:
             written.result()
         return [path for kind in kinds for path in self.files.get(kind, [])]
@@ -59,12 +60,12 @@ class Staged:
         paths = [path for paths in self.files.values() for path in paths if path not in self.taken]
         return packed + sum(path.stat().st_size for path in paths) <= SMALL
 
-    def read(self, path: Path, columns: Sequence[str]) -> pa.Table:
+    def read(self, path: Place, columns: Sequence[str]) -> pa.Table:
         """Those of some columns that a staged file has, for the ledger and the watermark."""
         if (table := self.taken.get(path)) is not None:
             return table.select([name for name in columns if name in table.column_names])
-        available = pq.read_schema(path).names
-        return pq.read_table(path, columns=[name for name in columns if name in available])
+        available = schema_of(path).names
+        return read_table(path, [name for name in columns if name in available])
 
     def pieces(self, *kinds: str, columns: list[str]) -> Iterator[pa.Table]:
         """Some columns of some kinds, not all rows at once."""
@@ -72,8 +73,9 @@ class Staged:
             if (table := self.taken.get(path)) is not None:
                 yield from (table.select(columns).slice(at, _PIECE) for at in range(0, table.num_rows, _PIECE))
             else:
-                for batch in pq.ParquetFile(path).iter_batches(batch_size=_PIECE, columns=columns):
-                    yield pa.Table.from_batches([batch])
+                with reading(path) as file:
+                    for batch in pq.ParquetFile(file).iter_batches(batch_size=_PIECE, columns=columns):
+                        yield pa.Table.from_batches([batch])
 
     def table(self, *kinds: str, columns: Sequence[str]) -> pa.Table | None:
         """Some columns of some kinds; None when there are no rows."""
@@ -97,7 +99,7 @@ class Taking:
 
 def stage(
     result: DataFrame,
-    folder: Path,
+    folder: Place,
     split: str | None = None,
     kinds: Sequence[str] = (),
     *,
@@ -121,7 +123,7 @@ def stage(
     return _found(folder, split, kinds)
 
 
-def _write(table: pa.Table, folder: Path, split: str | None, kinds: Sequence[str], taking: Taking | None) -> Staged:
+def _write(table: pa.Table, folder: Place, split: str | None, kinds: Sequence[str], taking: Taking | None) -> Staged:
     staged = Staged({})
     folder.mkdir(parents=True, exist_ok=True)
     crash.point("while_staging")
@@ -139,7 +141,7 @@ def _write(table: pa.Table, folder: Path, split: str | None, kinds: Sequence[str
             codec = "lz4"  # state is read soon, and not for long: what packs fast is better than what packs small
         if taking is None or kind in taking.needed:
             # Without dictionaries: keys and sums hardly repeat. It takes half the time, and the files are smaller.
-            writing = _WRITERS.submit(pq.write_table, kept, path, compression=codec, use_dictionary=False)
+            writing = _WRITERS.submit(write_table, kept, path, compression=codec, use_dictionary=False)
             staged._writing.append(writing)
         staged.files[kind], staged.taken[path] = [path], part
     return staged
@@ -159,11 +161,11 @@ def _from_list(part: pa.Table, seldom: str) -> pa.Table:
     return part.set_column(at, seldom, pc.list_flatten(found))
 
 
-def _found(folder: Path, split: str | None, kinds: Sequence[str]) -> Staged:
-    files: dict[str, list[Path]] = {}
+def _found(folder: Place, split: str | None, kinds: Sequence[str]) -> Staged:
+    files: dict[str, list[Place]] = {}
     for path in sorted(folder.rglob("*.parquet")):
         value = "" if split is None else path.parent.name.removeprefix(f"{split}=")
         kind = kinds[int(value)] if kinds else value
-        if pq.read_metadata(path).num_rows:
+        if rows_in(path):
             files.setdefault(kind, []).append(path)
     return Staged(files)

@@ -6,17 +6,15 @@ few times. What is no longer live is deleted a while later – by the driver tha
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import pyarrow.parquet as pq
 
 from tidegate import crash
 from tidegate.runtime.records import StateFile
+from tidegate.storage.parquet import rows_in
+from tidegate.storage.places import Place, remove_tree
 
 FAN_IN = 12
 """So many files of one tier become one of the next."""
@@ -40,7 +38,7 @@ class Change:
 class State:
     """The live files of a checkpoint, in memory; the records are the truth, this follows them."""
 
-    def __init__(self, folder: Path, files: dict[str, StateFile]) -> None:
+    def __init__(self, folder: Place, files: dict[str, StateFile]) -> None:
         self.folder = folder
         self.files = dict(files)
         self._doomed: deque[tuple[int, str]] = deque()
@@ -52,10 +50,10 @@ class State:
         return [str(self.folder / file.path) for file in files]
 
     def entry(
-        self, path: Path, owner: str, kind: str, *, low: int, high: int, sequence: int, tier: int = 0
+        self, path: Place, owner: str, kind: str, *, low: int, high: int, sequence: int, tier: int = 0
     ) -> StateFile:
         """Describe a staged file for the record."""
-        rows = pq.read_metadata(path).num_rows
+        rows = rows_in(path)
         relative = str(path.relative_to(self.folder))
         return StateFile(relative, owner, kind, rows, path.stat().st_size, low, high, sequence, tier)
 
@@ -115,12 +113,12 @@ class State:
                         path.unlink(missing_ok=True)
                         deleted += 1
             elif all(_old(path) for path in files):
-                shutil.rmtree(attempt, ignore_errors=True)
+                remove_tree(attempt)
                 deleted += len(files)
         return deleted
 
 
-def _old(path: Path) -> bool:
+def _old(path: Place) -> bool:
     try:
         return time.time() - path.stat().st_mtime > ORPHAN_SECONDS
     except OSError:

@@ -25,8 +25,9 @@ Within one record and (key, window), what is taken back comes before what replac
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
+
+from tidegate.storage.places import Place
 
 PANE_COLUMNS = ("window_start", "window_end", "pane_index", "pane_timing", "pane_final", "pane_change")
 
@@ -49,7 +50,7 @@ class Delivery:
     """Record `sequence` for one sink: the staged pane files, which may be none."""
 
     sequence: int
-    files: tuple[Path, ...]
+    files: tuple[Place, ...]
 
 
 class SinkWriter(Protocol):

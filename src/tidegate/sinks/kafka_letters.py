@@ -29,6 +29,7 @@ from tidegate.sinks.kafka_client import Cluster, ensure_topic
 from tidegate.sinks.kafka_messages import ID
 from tidegate.sinks.kafka_writer import Header, KafkaWriter, Message
 from tidegate.sinks.panes import encode
+from tidegate.storage.parquet import reading
 
 _OF_A_TOPIC = re.compile(r"([A-Za-z0-9._-]+)/(\d+)")
 _AS_IT_CAME = ("raw", "key", "headers")
@@ -83,7 +84,7 @@ def _read(delivery: Delivery) -> list[pa.Table]:
     tables = []
     for path in delivery.files:
         try:
-            with pq.ParquetFile(path) as file:
+            with reading(path) as local, pq.ParquetFile(local) as file:
                 table = file.read()
         except (OSError, pa.ArrowException) as error:
             raise SinkError(

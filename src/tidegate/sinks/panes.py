@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +34,8 @@ import pyarrow.parquet as pq
 
 from tidegate.errors import SinkError
 from tidegate.sinks.base import SinkTarget
+from tidegate.storage.parquet import reading
+from tidegate.storage.places import Place
 
 WINDOW = ("window_start", "window_end")
 PANE = ("pane_index", "pane_timing", "pane_final")
@@ -82,14 +83,14 @@ _TESTS = {
 }
 
 
-def read_panes(files: Sequence[Path], target: SinkTarget) -> pa.Table:
+def read_panes(files: Sequence[Place], target: SinkTarget) -> pa.Table:
     """All rows of a record for one sink, in order, with the columns that the target promises."""
     names = [*target.key, *WINDOW, *target.values, *PANE, "pane_change"]
     tables = []
     for file in files:
         try:
             # Spark's INT96 would otherwise become nanoseconds, which end in the year 2262.
-            with pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
+            with reading(file) as local, pq.ParquetFile(local, coerce_int96_timestamp_unit="us") as parquet:
                 table = parquet.read()
         except (OSError, pa.ArrowException) as error:
             raise SinkError(

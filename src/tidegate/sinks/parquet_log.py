@@ -38,10 +38,12 @@ import pyarrow.parquet as pq
 
 from tidegate import crash
 from tidegate.errors import SinkError
-from tidegate.publish import publish
 from tidegate.sinks.base import Delivery, SinkTarget
 from tidegate.sinks.marker import refuse_if_fenced
 from tidegate.sinks.panes import read_panes
+from tidegate.storage.parquet import reading
+from tidegate.storage.places import Place
+from tidegate.storage.publish import publish, sync
 
 
 @dataclass(frozen=True)
@@ -125,12 +127,12 @@ class ParquetLogWriter:
                 _link_or_copy(staged, file)
             else:
                 pq.write_table(kept, file)
-            _sync(file)
+            sync(file)
             taken.append({"path": file.relative_to(self._path).as_posix(), "rows": kept.num_rows})
         if taken:
             # The names must survive a power cut no less than the rows.
-            _sync(folder)
-            _sync(self._data)
+            sync(folder)
+            sync(self._data)
         return taken
 
     def _delete_leftovers(self, sequence: int) -> None:
@@ -214,20 +216,13 @@ def _json(content: dict[str, Any]) -> bytes:
     return json.dumps(content, indent=1).encode()
 
 
-def _link_or_copy(source: Path, destination: Path) -> None:
-    try:
-        os.link(source, destination)
-    except OSError:
-        # Another file system, or one without hard links. A real trouble such as a full disk shows in the copy.
-        shutil.copyfile(source, destination)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _link_or_copy(source: Place, destination: Path) -> None:
+    with reading(source) as file:
+        try:
+            os.link(file, destination)
+        except OSError:
+            # Another file system, or one without hard links. A real trouble such as a full disk shows in the copy.
+            shutil.copyfile(file, destination)
 
 
 @contextmanager

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from tidegate.contracts import Contract
     from tidegate.errors import TidegateError
+    from tidegate.storage.places import Place
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Reader(Protocol):
         """The range that a bounded run reads: from where the source begins to what is there now."""
         ...
 
-    def taken(self, log: Path, start: str | None, end: str) -> Any:
+    def taken(self, log: Place, start: str | None, end: str) -> Any:
         """The range between two offsets of Spark's log. `log` is the folder in which Spark keeps notes on the source.
 
         Without a start it is the first range of the source.

@@ -6,12 +6,12 @@ steps are compacted. A batch covers the steps after its start offset up to its e
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from tidegate.errors import CheckpointError
+from tidegate.storage.places import Place
 
 
-def files_between(folder: Path, start: str | None, end: str) -> list[str]:
+def files_between(folder: Place, start: str | None, end: str) -> list[str]:
     """The files between two offsets ``{"logOffset":7}``, from Spark's list of files in `folder`."""
     first, last = -1 if start is None else _step(start), _step(end)
     paths: dict[str, None] = {}
@@ -23,7 +23,7 @@ def files_between(folder: Path, start: str | None, end: str) -> list[str]:
     return list(paths)
 
 
-def _log(folder: Path, step: int) -> Path:
+def _log(folder: Place, step: int) -> Place:
     """Where a step is written: in a file of its own, or in the next compacted one, which holds all before it."""
     if (folder / str(step)).exists():
         return folder / str(step)

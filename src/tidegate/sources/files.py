@@ -22,6 +22,8 @@ from tidegate.sources.filelog import files_between
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidegate.storage.places import Place
+
 Format = Literal["jsonl", "csv", "parquet"]
 _ENCODINGS = {"jsonl": "json", "csv": "csv", "parquet": "record"}
 ONE_TASK_BYTES = 1 << 20
@@ -130,7 +132,7 @@ class FilesReader:
             tuple(sorted(path.as_uri() for path in found if path.is_file() and not path.name.startswith(hidden)))
         )
 
-    def taken(self, log: Path, start: str | None, end: str) -> FileRange:
+    def taken(self, log: Place, start: str | None, end: str) -> FileRange:
         return FileRange(tuple(files_between(log, start, end)))
 
     def without(self, span: FileRange, origins: frozenset[str]) -> FileRange:

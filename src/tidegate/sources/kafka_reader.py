@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.errors import CheckpointError, DataLossRisk, TidegateError
@@ -17,6 +16,8 @@ from tidegate.sources.kafka_proof import OffsetProof, Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.storage.places import Place
 
 ONE_TASK_RECORDS = 5_000
 """Up to so many records are read by one task: a shuffle would cost more than it saves."""
@@ -71,7 +72,7 @@ class KafkaReader:
         end = self._cluster.offsets(topic.partitions, "latest")
         return OffsetRange(self.source.topic, tuple(Span(p, first[p], end[p]) for p in topic.partitions))
 
-    def taken(self, log: Path, start: str | None, end: str) -> OffsetRange:
+    def taken(self, log: Place, start: str | None, end: str) -> OffsetRange:
         first = self._parsed(start) if start is not None else self._initial(log)
         last = self._parsed(end)
         if gone := sorted(first.keys() - last.keys()):
@@ -188,7 +189,7 @@ class KafkaReader:
             "kafkaConsumer.pollTimeoutMs": "30000",
         }
 
-    def _initial(self, log: Path) -> dict[int, int]:
+    def _initial(self, log: Place) -> dict[int, int]:
         """Where Spark has found the topic to begin, noted before its first batch."""
         path = log / "0"
         try:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tidegate.app import App
 from tidegate.operators.decode import RAW
@@ -20,6 +19,8 @@ from tidegate.runtime.engine import Batch, Engine
 from tidegate.runtime.records import Checkpoint, Offsets, Record
 from tidegate.runtime.reports import BatchReport
 from tidegate.sources.base import Records, Standing
+from tidegate.storage.parquet import read_table
+from tidegate.storage.places import Place
 from tidegate.testing.wire import Row, to_bytes, to_json
 from tidegate.time import SECOND
 
@@ -157,9 +158,9 @@ class Harness:
         return found
 
 
-def _rows(folder: Path, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _rows(folder: Place, paths: Sequence[str]) -> Iterator[dict[str, Any]]:
     for path in paths:
-        yield from pq.read_table(folder / path).to_pylist()
+        yield from read_table(folder / path).to_pylist()
 
 
 def seconds(value: float) -> int:
