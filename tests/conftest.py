@@ -16,10 +16,12 @@ import pytest
 # Helpers are imported as `tests.workbench`, from wherever pytest was started.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.servers import kafka, postgres, redis_server, registry
+from tests.servers import hdfs, kafka, postgres, redis_server, registry, s3
+from tests.stores import jvm_alone, store, store_of
 from tests.workbench import Bench
 
-__all__ = ["kafka", "postgres", "redis_server", "registry"]  # fixtures of tests.servers, for all tests
+# Fixtures of other modules, for all tests.
+__all__ = ["hdfs", "jvm_alone", "kafka", "postgres", "redis_server", "registry", "s3", "store", "store_of"]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -83,3 +83,13 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSe
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     yield from _serve("registry", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    yield from _serve("hdfs", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    yield from _serve("s3", tmp_path_factory)

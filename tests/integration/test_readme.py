@@ -24,7 +24,10 @@ from tidegate import dev
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorial").glob("*.md"))]
 DOCUMENTS += [ROOT / "docs" / "how-to" / "test-your-pipeline.md"]
-WITH_SERVERS = [ROOT / "docs" / "how-to" / name for name in ("dev-servers.md", "kafka.md", "write-to-kafka.md")]
+WITH_SERVERS = [
+    ROOT / "docs" / "how-to" / name
+    for name in ("checkpoints-on-hdfs-or-s3.md", "dev-servers.md", "kafka.md", "write-to-kafka.md")
+]
 WITH_SERVERS += [ROOT / "docs" / "reference" / "sinks.md"]
 EXAMPLES = sorted((ROOT / "examples").glob("*/README.md"))
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -50,7 +50,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_lock_names_each_file_once_per_group_with_its_hash() -> None:
-    assert {"kafka", "avro", "delta", "broker", "registry"} == set(jars.groups())
+    assert {"kafka", "avro", "delta", "s3a", "broker", "registry", "hdfs", "s3"} == set(jars.groups())
     for group in jars.groups():
         found = jars.of([group])
         assert len({jar.file for jar in found}) == len(found)

@@ -11,12 +11,13 @@ import click
 
 from tidegate.cli.output import print_json, size, table
 
-KINDS = ("kafka", "postgres", "redis", "registry")
+KINDS = ("kafka", "postgres", "redis", "registry", "hdfs", "s3")
 
 
 def _which(command: Callable[..., Any]) -> Callable[..., Any]:
     """The arguments that say which servers are meant, and where they live."""
-    kinds = click.argument("kinds", metavar="[kafka] [postgres] [redis] [registry]", nargs=-1, type=click.Choice(KINDS))
+    names = " ".join(f"[{kind}]" for kind in KINDS)
+    kinds = click.argument("kinds", metavar=names, nargs=-1, type=click.Choice(KINDS))
     folder = click.option(
         "--folder",
         type=click.Path(file_okay=False, path_type=Path),
@@ -36,13 +37,13 @@ def dev() -> None:
 @_which
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def up(kinds: tuple[str, ...], folder: Path, as_json: bool) -> None:
-    """Start servers (all four, unless you name some) and wait until they answer.
+    """Start servers and wait until they answer: kafka, postgres, redis and registry, unless you name some.
 
     They listen on 127.0.0.1, on free ports that they keep, and run until `tidegate dev down`.
     """
     from tidegate import dev as servers
 
-    chosen = kinds or KINDS
+    chosen = kinds or servers.DEFAULT_KINDS
     before = {status.kind for status in servers.status(folder, chosen) if status.running}
     servers.start(folder, chosen, say=lambda message: click.echo(message, err=as_json))
     found = servers.status(folder, chosen)
@@ -91,8 +92,8 @@ def down(kinds: tuple[str, ...], folder: Path, delete: bool) -> None:
 def jars(groups: tuple[str, ...]) -> None:
     """Fetch jars ahead of their first use.
 
-    GROUPs are kafka, avro, delta (connectors), broker and registry (servers); all of them, unless you name some. A
-    copy of the folder can serve a machine that reaches no Maven repository: set TIDEGATE_JARS to it there.
+    GROUPs are kafka, avro, delta, s3a (connectors), broker, registry, hdfs and s3 (servers); all of them, unless you
+    name some. A copy of the folder can serve a machine that reaches no Maven repository: set TIDEGATE_JARS to it there.
     """
     from tidegate import jars as locked
 

@@ -20,7 +20,11 @@ from tidegate.runtime.reports import Mode, RunOptions, Watcher
 @click.option("--once", is_flag=True, help="Take what is there now, keep the watermark, and stop.")
 @click.option("--drain", is_flag=True, help="Take what is there, then close every window: the end of the input.")
 @click.option("--batch", is_flag=True, help="Read the whole input as one bounded batch.")
-@click.option("--checkpoint", metavar="DIR", help="Where state and records live [default: .tidegate/<app> beside APP].")
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    help="Where state and records live: a folder, hdfs:// or s3a:// [default: .tidegate/<app> beside APP].",
+)
 @click.option(
     "--max-batch", type=click.IntRange(min=1), metavar="N", help="At most N files (records of Kafka) per micro-batch."
 )

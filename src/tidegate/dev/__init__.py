@@ -1,5 +1,7 @@
 """Dev servers: a real Kafka broker, PostgreSQL, Redis and schema registry on this machine, for examples and tests.
 
+HDFS and an S3 store are there too, for whoever names them.
+
 They listen on loopback, on free ports, and live in a folder: one subfolder per server with its data, its log, and a
 `state.json` that says which process it is and where it listens. They run in a session of their own, so they outlive
 the command that started them; `stop` ends them. A server that is started again listens on the port it had.
@@ -19,20 +21,26 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tidegate.dev.hdfs import Hdfs
 from tidegate.dev.kafka import Kafka
 from tidegate.dev.postgres import Postgres
 from tidegate.dev.redis import Redis
 from tidegate.dev.registry import Registry
+from tidegate.dev.s3 import S3
 from tidegate.dev.server import Server, Status
 from tidegate.errors import MachineError
 
-__all__ = ["KINDS", "Status", "kill", "pause", "restart", "resume", "start", "status", "stop"]
+__all__ = ["DEFAULT_KINDS", "KINDS", "Status", "kill", "pause", "restart", "resume", "start", "status", "stop"]
 
-_SERVERS: dict[str, type[Server]] = {server.kind: server for server in (Kafka, Postgres, Redis, Registry)}
+_SERVERS: dict[str, type[Server]] = {server.kind: server for server in (Kafka, Postgres, Redis, Registry, Hdfs, S3)}
 KINDS = tuple(_SERVERS)
+DEFAULT_KINDS = ("kafka", "postgres", "redis", "registry")
+"""What is started when nothing is named: what most pipelines stand between."""
 
 
-def start(folder: str | Path, kinds: Iterable[str] = KINDS, say: Callable[[str], None] = print) -> dict[str, str]:
+def start(
+    folder: str | Path, kinds: Iterable[str] = DEFAULT_KINDS, say: Callable[[str], None] = print
+) -> dict[str, str]:
     """Start servers side by side, and wait until each answers; their addresses. Those that run are left as they are."""
     servers = _servers(folder, kinds)
     with ThreadPoolExecutor(max(len(servers), 1), thread_name_prefix="tidegate-dev") as pool:

@@ -21,9 +21,9 @@ JARS = {"s3a": ("s3a",)}
 """Groups of jars that a scheme needs; what HDFS needs, Spark has."""
 
 
-def hadoop_path(uri: str) -> Any:
-    """A location as Hadoop has it."""
-    java, _ = _java(uri)
+def hadoop_path(uri: str, beside: str = "") -> Any:
+    """A location as Hadoop has it, in the JVM that is asked for a location `beside` it."""
+    java, _ = _java(beside or uri)
     return java.org.apache.hadoop.fs.Path(uri)
 
 
@@ -67,7 +67,7 @@ _NUMBERS = {
 def _said(error: Any) -> str:
     """What a Java exception says, in one line."""
     message = str(error.java_exception.getMessage() or "").strip()
-    first = message.splitlines()[0] if message else ""
+    first = message.splitlines()[0].partition("; For more details see")[0] if message else ""
     return f"{class_of(error).rpartition('.')[2]}: {first}" if first else class_of(error)
 
 
@@ -78,12 +78,13 @@ def _java(uri: str) -> tuple[Any, Any]:
     context = SparkContext._active_spark_context
     if context is not None:
         return context._jvm, context._jsc.hadoopConfiguration()
-    return _alone(uri.split("://", 1)[0])
+    gateway, configuration = _alone(uri.split("://", 1)[0])
+    return gateway.jvm, configuration
 
 
 @cache
 def _alone(scheme: str) -> tuple[Any, Any]:
-    """A JVM of our own, and the settings that Spark would use."""
+    """The way to a JVM of our own, which ends when nobody holds it, and the settings that Spark would use."""
     need_java()
     from pyspark.java_gateway import launch_gateway
 
@@ -92,12 +93,11 @@ def _alone(scheme: str) -> tuple[Any, Any]:
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {files} pyspark-shell" if files else "pyspark-shell"
     try:
         with quiet_launch():
-            java = launch_gateway().jvm  # type: ignore[no-untyped-call]
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]
     finally:
         if before is None:
             del os.environ["PYSPARK_SUBMIT_ARGS"]
         else:
             os.environ["PYSPARK_SUBMIT_ARGS"] = before
-    assert java is not None
-    spark = java.org.apache.spark
-    return java, spark.deploy.SparkHadoopUtil.get().newConfiguration(spark.SparkConf())
+    spark = gateway.jvm.org.apache.spark
+    return gateway, spark.deploy.SparkHadoopUtil.get().newConfiguration(spark.SparkConf())

@@ -90,27 +90,29 @@ def _by_link(path: Path, content: bytes, crash_point: str) -> bool:
 
 def _by_rename(path: RemotePath, content: bytes, crash_point: str) -> bool:
     draft = path.parent / _draft(path.name)
-    system = file_system(path.uri)
+    renamed = False
     try:
-        with told(draft.uri):
-            stream = system.create(hadoop_path(draft.uri), False)
+        with told(path.uri):
+            system, source = file_system(path.uri), hadoop_path(draft.uri)
+            stream = system.create(source, False)
             try:
                 stream.write(content)
                 stream.hsync()
             finally:
                 stream.close()
-        if crash_point:
-            crash.point(crash_point)
-        with told(path.uri):
-            return bool(system.rename(hadoop_path(draft.uri), hadoop_path(path.uri)))
+            if crash_point:
+                crash.point(crash_point)
+            renamed = bool(system.rename(source, hadoop_path(path.uri)))
+            return renamed
     finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
+        if not renamed:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
 
 
 def _by_condition(path: RemotePath, content: bytes, crash_point: str) -> bool:
-    system = file_system(path.uri)
     with told(path.uri):
+        system = file_system(path.uri)
         if not system.hasPathCapability(hadoop_path(path.uri), _CONDITION):
             raise CheckpointError(
                 f"{path.parent} cannot be written to on condition: fs.s3a.create.conditional.enabled is false, or "

@@ -136,12 +136,12 @@ class RemotePath:
     def fetch(self, target: Path) -> None:
         """Copy the file to a local one."""
         with self._at() as (system, path):
-            system.copyToLocalFile(False, path, hadoop_path(f"file://{target}"), True)
+            system.copyToLocalFile(False, path, hadoop_path(f"file://{target}", beside=self.uri), True)
 
     def bring(self, source: Path) -> None:
         """Copy a local file here, over what is there."""
         with self._at() as (system, path):
-            system.copyFromLocalFile(False, True, hadoop_path(f"file://{source}"), path)
+            system.copyFromLocalFile(False, hadoop_path(f"file://{source}", beside=self.uri), path)
 
     def _status(self) -> Any:
         try:
