@@ -229,6 +229,22 @@ def test_a_copy_nearby_is_what_is_at_its_place(remote: RemotePath, tmp_path: Pat
 
 
 @remote_only
+def test_a_copy_is_not_let_go_while_it_is_read(remote: RemotePath, tmp_path: Path) -> None:
+    near = Nearby(tmp_path, most=0)  # none may stay: each is let go as soon as nobody reads it
+    for number in range(4):
+        with near.writing(remote / f"{number}.parquet") as file:
+            pq.write_table(pa.table({"x": [number] * 100}), file)
+
+    def read(number: int) -> bool:
+        with near.reading(remote / f"{number % 4}.parquet") as file:
+            return pq.read_table(file)["x"].to_pylist() == [number % 4] * 100
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, range(100)))
+    assert list(tmp_path.iterdir()) == []
+
+
+@remote_only
 def test_a_table_that_cannot_be_written_is_not_there(remote: RemotePath) -> None:
     def write() -> None:
         with parquet.writing(remote / "half.parquet") as file:

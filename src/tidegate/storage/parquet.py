@@ -92,14 +92,7 @@ class Nearby:
     @contextmanager
     def reading(self, place: RemotePath) -> Iterator[Path]:
         with self._fetching:
-            if place.uri not in self._copies:
-                copy = self._draft()
-                place.fetch(copy)
-                self._keep(place, copy)
-            with self._lock:
-                copy = self._copies[place.uri]
-                self._copies.move_to_end(place.uri)
-                self._readers[copy] += 1
+            copy = self._found(place) or self._fetched(place)
         try:
             yield copy
         finally:
@@ -121,15 +114,33 @@ class Nearby:
     def _draft(self) -> Path:
         return self._folder / uuid.uuid4().hex
 
-    def _keep(self, place: RemotePath, copy: Path) -> None:
+    def _found(self, place: RemotePath) -> Path | None:
+        """The copy that is there, for one reader more."""
+        with self._lock:
+            if (copy := self._copies.get(place.uri)) is not None:
+                self._copies.move_to_end(place.uri)
+                self._readers[copy] += 1
+            return copy
+
+    def _fetched(self, place: RemotePath) -> Path:
+        """A new copy, for its first reader."""
+        copy = self._draft()
+        try:
+            place.fetch(copy)
+        except BaseException:
+            copy.unlink(missing_ok=True)
+            raise
+        self._keep(place, copy, readers=1)
+        return copy
+
+    def _keep(self, place: RemotePath, copy: Path, readers: int = 0) -> None:
         with self._lock:
             older = self._copies.pop(place.uri, None)
             self._copies[place.uri] = copy
+            self._readers[copy] = readers
             if older is not None:
                 older.unlink(missing_ok=True)
-            self._readers[copy] += 1  # not this one, though it be the largest
             self._make_room()
-            self._readers[copy] -= 1
 
     def _make_room(self) -> None:
         kept = sum(copy.stat().st_size for copy in self._copies.values())
