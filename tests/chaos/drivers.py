@@ -163,6 +163,28 @@ class Pipeline:
             assert self.breakage() == [], f"after the kill at {point} in: {so_far}"
         self.finish(*options)
 
+    def survive_a_zombie(self) -> None:
+        """A driver is stopped in the middle, replaced, and woken up when all is done; it must stop without harm."""
+        zombie = self.start("--interval", "0", *self.bounded(2))
+        self.wait_for_record(3, zombie)
+        time.sleep(0.2)  # a delivery that is under way may end: it holds a lock that its successor needs
+        kill_group(zombie, signal.SIGSTOP)
+        frozen_at = self.sequence()
+
+        self.finish(*self.bounded(2))
+        records, shown = self.record_names(), (self.table(), self.log(), self.letters())
+
+        kill_group(zombie, signal.SIGCONT)
+        ended = self.wait(zombie)
+        told = f"frozen at record {frozen_at}, ended with {ended.code}\n{ended.out}\n{ended.err}"
+        assert ended.code == 1, told
+        assert "another driver" in ended.err, told
+        assert "Traceback" not in ended.err, told
+        assert "Py4J" not in ended.err, told
+        assert self.record_names() == records
+        assert (self.table(), self.log(), self.letters()) == shown
+        assert self.troubles() + self.differences_from_truth() == [], told
+
     def close(self) -> None:
         for process in self.processes:
             kill_group(process, signal.SIGKILL)

@@ -215,25 +215,7 @@ def test_a_driver_killed_at_random_times_and_started_again_loses_and_doubles_not
 def test_a_driver_that_was_frozen_finds_its_successor_and_stops_without_harm(make: Make) -> None:
     """A zombie: stopped in the middle, replaced, and woken up when all is done."""
     pipeline = make(late=False)
-    zombie = pipeline.start("--interval", "0", *pipeline.bounded(2))
-    pipeline.wait_for_record(3, zombie)
-    time.sleep(0.2)  # a delivery that is under way may end: it holds a lock that its successor needs
-    kill_group(zombie, signal.SIGSTOP)
-    frozen_at = pipeline.sequence()
-
-    pipeline.finish(*pipeline.bounded(2))
-    records, shown = pipeline.record_names(), (pipeline.table(), pipeline.log(), pipeline.letters())
-
-    kill_group(zombie, signal.SIGCONT)
-    ended = pipeline.wait(zombie)
-    told = f"frozen at record {frozen_at}, ended with {ended.code}\n{ended.out}\n{ended.err}"
-    assert ended.code == 1, told
-    assert "another driver" in ended.err, told
-    assert "Traceback" not in ended.err, told
-    assert "Py4J" not in ended.err, told
-    assert pipeline.record_names() == records
-    assert (pipeline.table(), pipeline.log(), pipeline.letters()) == shown
-    assert pipeline.troubles() + pipeline.differences_from_truth() == [], told
+    pipeline.survive_a_zombie()
 
 
 def test_a_driver_that_is_asked_to_stop_ends_its_batch_and_a_later_one_goes_on(make: Make) -> None:

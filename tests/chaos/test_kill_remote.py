@@ -5,13 +5,11 @@ Records, state, staged results and Spark's own log are all there; only the sinks
 
 from __future__ import annotations
 
-import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.chaos.drivers import Pipeline, kill_group
+from tests.chaos.drivers import Pipeline
 from tests.chaos.test_kill_matrix import BEFORE_THE_FIRST_RECORD, FROM_RECORD_TO_RECORD, once_each
 from tests.servers import unique
 from tests.stores import STORES, Store
@@ -54,25 +52,7 @@ def test_drivers_killed_one_after_the_other_give_the_same_result(pipeline: Pipel
 
 
 def test_a_driver_that_was_frozen_finds_its_successor_and_stops_without_harm(timely: Pipeline) -> None:
-    zombie = timely.start("--interval", "0", *timely.bounded(2))
-    timely.wait_for_record(3, zombie)
-    time.sleep(0.2)  # a delivery that is under way may end: it holds a lock that its successor needs
-    kill_group(zombie, signal.SIGSTOP)
-    frozen_at = timely.sequence()
-
-    timely.finish(*timely.bounded(2))
-    records, shown = timely.record_names(), (timely.table(), timely.log(), timely.letters())
-
-    kill_group(zombie, signal.SIGCONT)
-    ended = timely.wait(zombie)
-    told = f"frozen at record {frozen_at}, ended with {ended.code}\n{ended.out}\n{ended.err}"
-    assert ended.code == 1, told
-    assert "another driver" in ended.err, told
-    assert "Traceback" not in ended.err, told
-    assert "Py4J" not in ended.err, told
-    assert timely.record_names() == records
-    assert (timely.table(), timely.log(), timely.letters()) == shown
-    assert timely.troubles() + timely.differences_from_truth() == [], told
+    timely.survive_a_zombie()
 
 
 def test_a_store_that_goes_away_stops_the_driver_and_another_goes_on(timely: Pipeline, store: Store) -> None:

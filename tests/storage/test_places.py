@@ -237,7 +237,7 @@ def test_a_copy_is_not_let_go_while_it_is_read(remote: RemotePath, tmp_path: Pat
 
     def read(number: int) -> bool:
         with near.reading(remote / f"{number % 4}.parquet") as file:
-            return pq.read_table(file)["x"].to_pylist() == [number % 4] * 100
+            return bool(pq.read_table(file)["x"].to_pylist() == [number % 4] * 100)
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(read, range(100)))
