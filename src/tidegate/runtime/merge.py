@@ -5,8 +5,6 @@ Dead letters and ids are only ever joined: unlike slices there is nothing in the
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -31,11 +29,12 @@ def concatenate(sources: list[Place], target: Place) -> None:
     """Write the rows of `sources`, in order, into `target`: the newest file's columns, NULL where an older has none."""
     target.parent.mkdir(parents=True, exist_ok=True)
     schema = schema_of(sources[-1]).remove_metadata()
-    with writing(target) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer, ExitStack() as read:
+    with writing(target) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for path in sources:
-            for batch in pq.ParquetFile(read.enter_context(reading(path))).iter_batches(batch_size=50_000):
-                table = pa.Table.from_batches([batch])
-                for field in schema:
-                    if field.name not in table.column_names:  # a file from before there was this column
-                        table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-                writer.write_table(table.select(schema.names).cast(schema))
+            with reading(path) as source:
+                for batch in pq.ParquetFile(source).iter_batches(batch_size=50_000):
+                    table = pa.Table.from_batches([batch])
+                    for field in schema:
+                        if field.name not in table.column_names:  # a file from before there was this column
+                            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+                    writer.write_table(table.select(schema.names).cast(schema))

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from tidegate import jars
 from tidegate.java import need_java, quiet_launch
 
 JARS = {"s3a": ("s3a",)}
@@ -87,6 +86,8 @@ def _alone(scheme: str) -> tuple[Any, Any]:
     """The way to a JVM of our own, which ends when nobody holds it, and the settings that Spark would use."""
     need_java()
     from pyspark.java_gateway import launch_gateway
+
+    from tidegate import jars
 
     before = os.environ.get("PYSPARK_SUBMIT_ARGS")
     files = ",".join(str(path) for path in jars.fetch(JARS.get(scheme, ())))

@@ -37,7 +37,7 @@ class RemotePath:
 
     @property
     def scheme(self) -> str:
-        return self.uri.split("://", 1)[0]
+        return self.uri.split("://", 1)[0].lower()
 
     @property
     def name(self) -> str:
